@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import click
-from rich.console import Console
 
-from benchmarks import machine, results, tables
+from benchmarks import machine
 from benchmarks.cases import GROUPS, Case
-from benchmarks.children import Children, without_avx512
-from benchmarks.measure import Plan, measure
+from benchmarks.measure import measure
+from benchmarks.report import report
+from benchmarks.worker import Processes, without_avx512
 
 BUILD = Path(__file__).parents[2] / "build" / "benchmarks"
-
-#: Seconds; what would take longer is timed on a share of the rows, or else once.
-LIMIT = 15.0
 
 
 @click.command()
@@ -54,11 +51,10 @@ def main(
 
     Results are added to those already in the folder, case by case.
     """
-    console = Console()
     cases = select(patterns)
     if lists:
         for group in GROUPS:
-            console.print(f"{group.name}: {' '.join(case.name for case in group.cases)}")
+            click.echo(f"{group.name}: {' '.join(case.name for case in group.cases)}")
         return
     if avx2 and "NUMBA_CPU_FEATURES" not in os.environ:
         # This process has imported what reads the variables: it describes the machine.
@@ -67,20 +63,22 @@ def main(
         sys.exit(subprocess.run(command, env=variables, check=False).returncode)
     output = output or BUILD.joinpath(*["avx2"] * avx2, *["quick"] * quick)
     output.mkdir(parents=True, exist_ok=True)
-    all_right = True
-    with Children(output) as children:
+    path = output / "results.json"
+    records = json.loads(path.read_text()) if path.exists() else {}
+    has_failed = False
+    with Processes() as processes:
         for case in cases:
-            with console.status(case.name):
-                record = time_case(case, children, Plan(repeats, LIMIT, quick), output)
-            console.print(case.name)
-            for label, told in record["runs"].items():
-                if "failed" in told:
-                    all_right = False
-                    console.print(f"{label} failed: {told['failed']}", markup=False)
-    path = output / "report.md"
-    path.write_text(tables.report(results.load(output / "results.json")))
-    console.print(f"report: {path}")
-    sys.exit(0 if all_right else 1)
+            click.echo(case.name)
+            record = measure(case.shrunk() if quick else case, processes, repeats)
+            records[case.name] = record | {"quick": quick, "machine": machine.describe()}
+            path.write_text(json.dumps(records, indent=1) + "\n")
+            for label, found in record["runs"].items():
+                if "failed" in found:
+                    has_failed = True
+                    click.echo(f"{label} failed: {found['failed']}")
+    (output / "report.md").write_text(report(records))
+    click.echo(f"report: {output / 'report.md'}")
+    sys.exit(1 if has_failed else 0)
 
 
 def select(patterns: tuple[str, ...]) -> list[Case]:
@@ -95,17 +93,6 @@ def select(patterns: tuple[str, ...]) -> list[Case]:
     if not chosen:
         raise click.UsageError(f"no case is called {patterns}; --list shows all of them.")
     return chosen
-
-
-def time_case(case: Case, children: Children, plan: Plan, output: Path) -> dict[str, Any]:
-    """Time one case, add it to the results, and return its record."""
-    record = measure(case.shrunk() if plan.quick else case, children, plan)
-    record["machine"] = machine.describe()
-    path = output / "results.json"
-    saved = results.load(path)
-    saved["cases"][case.name] = record
-    results.save(saved, path)
-    return record
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ QUICK_DIVISOR = 100
 QUICK_ROWS = 500
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
     """One line of a case.
 
@@ -41,7 +41,7 @@ class Run:
     may_be_off: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Target:
     """What a number has to be, and what we hope for.
 
@@ -62,7 +62,7 @@ class Target:
         return self.aim < self.required
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """Some runs on the same rows.
 
@@ -94,7 +94,7 @@ class Case:
         return replace(self, n_rows=n_rows, n_queries=n_queries)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
     """Cases that make one table.
 
@@ -115,10 +115,17 @@ class Group:
 
 
 OURS = Run("lpe_dask", "fit")
+BRUTE = Run("brute", "fit", arguments={"algorithm": "brute"})
+PRUNED = Run("pruned", "fit", arguments={"algorithm": "pruned"})
 FAISS = Run("faiss", "faiss")
 SKLEARN = Run("scikit-learn", "scikit-learn")
 TREES = (Run("cKDTree", "cKDTree"), Run("pykdtree", "pykdtree"))
 PYOD = Run("PyOD", "PyOD")
+
+
+def _target(label: str, required: float, aim: float) -> Target:
+    return Target((label,), required, aim)
+
 
 #: Features -> (required, aim) of the time of faiss over ours.
 FAISS_ON_GAUSSIAN = {
@@ -136,9 +143,9 @@ def _gaussian(n_features: int) -> Case:
         runs += TREES
     if n_features in (8, 64):
         runs += (PYOD,)
-    targets = (Target(("scikit-learn",), 2.0, 4.0),)
+    targets = (_target("scikit-learn", 2.0, 4.0),)
     if n_features in FAISS_ON_GAUSSIAN:
-        targets = (Target(("faiss",), *FAISS_ON_GAUSSIAN[n_features]), *targets)
+        targets = (_target("faiss", *FAISS_ON_GAUSSIAN[n_features]), *targets)
     if n_features == 2:
         targets += (Target(("cKDTree", "pykdtree"), 0.8, 1.2),)
     name = f"gaussian-d{n_features}"
@@ -156,28 +163,25 @@ FAISS_ON_BRUTE = {
 
 
 def _brute(n_rows: int, n_features: int) -> Case:
-    runs = (Run("brute", "fit", arguments={"algorithm": "brute"}), FAISS)
-    targets = (Target(("faiss",), *FAISS_ON_BRUTE[n_features]),)
+    targets = (_target("faiss", *FAISS_ON_BRUTE[n_features]),)
     name = f"brute-d{n_features}-n{n_rows // 1000}k"
-    return Case(name, "gaussian", n_rows, n_features, runs, targets)
+    return Case(name, "gaussian", n_rows, n_features, (BRUTE, FAISS), targets)
 
 
 def _few_columns(n_rows: int, n_features: int) -> Case:
-    targets = (Target(("pykdtree",), 1.0, 1.5),)
+    targets = (_target("pykdtree", 1.0, 1.5),)
     name = f"columns-d{n_features}-n{n_rows // 1000}k"
     return Case(name, "gaussian", n_rows, n_features, (OURS, TREES[1]), targets)
 
 
 def _table(source: str, n_rows: int, n_features: int) -> Case:
-    brute = Run("brute", "fit", arguments={"algorithm": "brute"})
-    pruned = Run("pruned", "fit", arguments={"algorithm": "pruned"})
     peers = (FAISS, SKLEARN) + (TREES[1:] if n_features <= 10 else ())
     peers = tuple(replace(peer, may_be_off=True) for peer in peers)
     targets = (
         Target(tuple(peer.label for peer in peers), 1.0, 1.3),
         Target(("brute", "pruned"), 1 / 1.15, 1 / 1.05),
     )
-    runs = (OURS, brute, pruned, *peers)
+    runs = (OURS, BRUTE, PRUNED, *peers)
     return Case(f"table-{source}", source, n_rows, n_features, runs, targets)
 
 
@@ -188,34 +192,28 @@ def _small(n_rows: int) -> Case:
 
 
 def _clusters(n_features: int) -> Case:
-    targets = (Target(("faiss",), 5.0, 8.0), Target(("scikit-learn",), 2.0, 4.0))
-    name = f"clusters-d{n_features}"
+    targets = (_target("faiss", 5.0, 8.0), _target("scikit-learn", 2.0, 4.0))
     runs = (OURS, FAISS, SKLEARN)
+    name = f"clusters-d{n_features}"
     return Case(name, "clusters", 100_000, n_features, runs, targets)
 
 
 def _neighbors(n_features: int) -> Case:
-    runs = (
-        Run("K = 250", "fit", 250),
-        Run("K = 20", "fit", 20),
-        Run("faiss, K = 250", "faiss", 250),
-    )
-    targets: tuple[Target, ...] = (Target(("faiss, K = 250",), 1.0, 2.0),)
-    if n_features <= 8:
-        runs += (Run("pykdtree, K = 250", "pykdtree", 250),)
-        targets += (Target(("pykdtree, K = 250",), 1.0, 2.0),)
+    peers = ("faiss", "pykdtree") if n_features <= 8 else ("faiss",)
+    runs = (Run("K = 250", "fit", 250), Run("K = 20", "fit", 20))
+    runs += tuple(Run(f"{peer}, K = 250", peer, 250) for peer in peers)
+    targets = tuple(_target(f"{peer}, K = 250", 1.0, 2.0) for peer in peers)
     name = f"neighbors-d{n_features}"
     return Case(name, "gaussian", 100_000, n_features, runs, targets)
 
 
 def _dask(n_rows: int, n_features: int) -> Case:
-    brute = {"algorithm": "brute"}
     runs = (
         Run("bare kernel", "bare kernel"),
-        Run("2 threads", "fit", arguments=brute),
-        Run("2 processes", "fit on 2 processes", arguments=brute),
+        replace(BRUTE, label="2 threads"),
+        replace(BRUTE, label="2 processes", contender="fit on 2 processes"),
     )
-    targets = (Target(("2 threads",), 1.15, 1.05), Target(("2 processes",), 1.15, 1.05))
+    targets = (_target("2 threads", 1.15, 1.05), _target("2 processes", 1.15, 1.05))
     return Case(f"dask-d{n_features}", "gaussian", n_rows, n_features, runs, targets)
 
 
@@ -225,25 +223,48 @@ def _predict(source: str) -> Case:
         Run("predict", "predict", arguments=level),
         Run("score_samples", "score_samples", arguments=level),
     )
-    targets = (Target(("score_samples",), 3.0, 6.0),)
+    targets = (_target("score_samples", 3.0, 6.0),)
     return Case(f"predict-{source}", source, 400_000, 32, runs, targets, n_queries=100_000)
 
 
 def _processes() -> Case:
-    brute = {"algorithm": "brute"}
     runs = (
-        Run("2 processes", "fit on 2 processes", arguments=brute),
-        Run("1 process", "fit on 1 process", arguments=brute),
+        replace(BRUTE, label="2 processes", contender="fit on 2 processes"),
+        replace(BRUTE, label="1 process", contender="fit on 1 process"),
     )
-    targets = (Target(("1 process",), 1.7, 1.95),)
+    targets = (_target("1 process", 1.7, 1.95),)
     return Case("processes-d8", "gaussian", 200_000, 8, runs, targets)
 
 
 def _whole(
-    name: str, source: str, shape: tuple[int, int], n_neighbors: int, **arguments: Any
+    name: str, source: str, n_rows: int, n_features: int, k: int, **arguments: Any
 ) -> Case:
-    return Case(name, source, *shape, (Run("score", "score", n_neighbors, arguments),))
+    return Case(name, source, n_rows, n_features, (Run("score", "score", k, arguments),))
 
+
+#: Source, rows and columns of the tables.
+TABLES = (
+    ("http-single", 567_498, 3),
+    ("cover-single", 286_048, 10),
+    ("cover-standard", 286_048, 10),
+    ("shuttle-single", 49_097, 9),
+    ("shuttle-standard", 49_097, 9),
+    ("kdd99", 805_050, 38),
+    ("satellite", 6435, 36),
+    ("pendigits", 6870, 16),
+    ("mammography", 11_183, 6),
+    ("usps", 9298, 256),
+    ("flags", 40_000, 40),
+    ("one-hot", 40_000, 60),
+    ("whole-numbers", 40_000, 12),
+    ("log-normal", 40_000, 16),
+    ("heavy-tailed", 40_000, 16),
+    ("constant-columns", 40_000, 20),
+    ("in-time", 40_000, 10),
+    ("repeats", 40_000, 12),
+    ("half-equal", 40_000, 12),
+    ("mixed", 40_000, 34),
+)
 
 GROUPS = (
     Group(
@@ -268,46 +289,17 @@ GROUPS = (
     Group(
         "tables",
         "Tables, real and imitated",
-        (
-            _table("http-single", 567_498, 3),
-            _table("cover-single", 286_048, 10),
-            _table("cover-standard", 286_048, 10),
-            _table("shuttle-single", 49_097, 9),
-            _table("shuttle-standard", 49_097, 9),
-            _table("kdd99", 805_050, 38),
-            _table("satellite", 6435, 36),
-            _table("pendigits", 6870, 16),
-            _table("mammography", 11_183, 6),
-            _table("usps", 9298, 256),
-            _table("flags", 40_000, 40),
-            _table("one-hot", 40_000, 60),
-            _table("whole-numbers", 40_000, 12),
-            _table("log-normal", 40_000, 16),
-            _table("heavy-tailed", 40_000, 16),
-            _table("constant-columns", 40_000, 20),
-            _table("in-time", 40_000, 10),
-            _table("repeats", 40_000, 12),
-            _table("half-equal", 40_000, 12),
-            _table("mixed", 40_000, 34),
-        ),
+        tuple(_table(*table) for table in TABLES),
         median=Target((), 3.0, 5.0),
     ),
     Group("small", "Small tables, 62 columns", tuple(map(_small, (1000, 5000, 10_000)))),
     Group(
         "gaussian",
         "One Gaussian",
-        tuple(_gaussian(n_features) for n_features in (2, 4, 8, 16, 32, 64, 128, 256)),
+        tuple(map(_gaussian, (2, 4, 8, 16, 32, 64, 128, 256))),
     ),
-    Group(
-        "clusters",
-        "Clusters",
-        tuple(_clusters(n_features) for n_features in (8, 16, 32)),
-    ),
-    Group(
-        "neighbors",
-        "More neighbors",
-        tuple(_neighbors(n_features) for n_features in (8, 16)),
-    ),
+    Group("clusters", "Clusters", tuple(map(_clusters, (8, 16, 32)))),
+    Group("neighbors", "More neighbors", tuple(map(_neighbors, (8, 16)))),
     Group(
         "dask",
         "A fit through Dask, over its bare kernel",
@@ -323,11 +315,11 @@ GROUPS = (
         "whole",
         "Whole tables, each row against all others",
         (
-            _whole("million", "clusters", (1_000_000, 8), neighbors_rule(1_000_000)),
-            _whole("million-k20", "clusters", (1_000_000, 8), 20),
-            _whole("http", "http", (567_498, 3), neighbors_rule(567_498), scale="standard"),
+            _whole("million", "clusters", 1_000_000, 8, neighbors_rule(1_000_000)),
+            _whole("million-k20", "clusters", 1_000_000, 8, 20),
+            _whole("http", "http", 567_498, 3, neighbors_rule(567_498), scale="standard"),
             _whole(
-                "cover", "cover", (286_048, 10), neighbors_rule(286_048), scale="standard"
+                "cover", "cover", 286_048, 10, neighbors_rule(286_048), scale="standard"
             ),
         ),
         shows_memory=True,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,59 +18,71 @@ N_THREADS = 2
 #: Rows that a contender warms up on: enough for each of its code paths.
 WARM_UP_ROWS = 2000
 
+Array = NDArray[np.generic]
 
-@dataclass(frozen=True, eq=False, slots=True)
+
+@lru_cache(maxsize=2)
+def _load(path: Path) -> Array:
+    return np.load(path)
+
+
+@dataclass(frozen=True)
 class Problem:
     """One question: the K-th distances, p-values or labels of some rows.
 
+    Equal problems are one problem, also in another process.
+
     Attributes
     ----------
-    rows : ndarray of shape (n_rows, n_features)
-        The nominal rows, float32 for all but real tables.
-    queries : ndarray of shape (n_queries, n_features), optional
-        New rows. None: each of ``rows`` against all others.
+    folder : Path
+        Of ``rows.npy`` and, if new rows are asked about, ``queries.npy``.
     n_neighbors : int
-        K, less than ``n_rows``.
-    arguments : mapping
+        K, less than the number of rows.
+    arguments : tuple of pairs
         Further arguments of `lpe_dask.LPE`; peers have no use for them.
+    n_sample : int, optional
+        Rows that stand for all; None: all. Neighbors are sought among all rows anyway.
+    n_rows : int, optional
+        Only the first rows, and queries, are there. None: all.
     """
 
-    rows: NDArray[np.generic]
-    queries: NDArray[np.generic] | None
+    folder: Path
     n_neighbors: int
-    arguments: Mapping[str, Any]
+    arguments: tuple[tuple[str, Any], ...] = ()
+    n_sample: int | None = None
+    n_rows: int | None = None
 
-    def head(self, n_rows: int) -> Problem:
-        """Return the same question about the first rows only."""
-        queries = None if self.queries is None else self.queries[:n_rows]
-        return replace(self, rows=self.rows[:n_rows], queries=queries)
+    @property
+    def rows(self) -> Array:
+        """The nominal rows, float32 for all but real tables."""
+        return _load(self.folder / "rows.npy")[: self.n_rows]
 
+    @property
+    def queries(self) -> Array | None:
+        """New rows. None: each of ``rows`` against all others."""
+        path = self.folder / "queries.npy"
+        return _load(path)[: self.n_rows] if path.exists() else None
 
-class Answer(NamedTuple):
-    """What a contender returned, and what it was asked.
+    @property
+    def numbers(self) -> NDArray[np.integer]:
+        """The numbers of the rows to measure."""
+        n_rows = len(self.rows)
+        if self.n_sample is None:
+            return np.arange(n_rows)
+        return np.random.default_rng(0).choice(n_rows, self.n_sample, replace=False)
 
-    Attributes
-    ----------
-    result : ndarray
-    problem : Problem
-    sample : ndarray of int, optional
-        The numbers of the rows it was asked about; None for all.
-    expected : ndarray, optional
-        The result of the first contender of the case, for all rows, if that was asked the
-        same and was right.
-    """
-
-    result: NDArray[np.generic]
-    problem: Problem
-    sample: NDArray[np.integer] | None = None
-    expected: NDArray[np.generic] | None = None
-
-
-#: Tells whether a result is right; see `checks`.
-Check = Callable[[Answer], dict[str, float]]
+    def head(self) -> Problem:
+        """Return the same question about the first rows only, to warm up."""
+        return replace(self, n_rows=WARM_UP_ROWS, n_sample=None)
 
 
-@dataclass(frozen=True, slots=True)
+#: Raises AssertionError if a result is wrong, and returns what there is to say of it, by
+#: name. Its arguments: the result, the problem, and the result of the first contender for
+#: all rows, if that had the same problem.
+Check = Callable[[Array, Problem, Array | None], dict[str, float]]
+
+
+@dataclass(frozen=True)
 class Contender:
     """One way to answer. ``build`` and ``query`` are timed, each for itself.
 
@@ -81,14 +95,12 @@ class Contender:
     build : callable
         ``build(problem) -> index``.
     query : callable
-        ``query(index, problem, sample) -> result`` of shape (n_rows,), or of the shape of
-        ``sample``: numbers of the rows to measure, None for all. Their neighbors are always
-        sought among all rows.
+        ``query(index, problem) -> result``, a number for each row to measure.
     check : Check
     warm_up : callable, optional
         ``warm_up(problem)``, not timed. None: build and query on the first rows.
-    takes_queries : bool, default=False
-        Whether ``query`` can do with a sample.
+    takes_samples : bool, default=False
+        Whether ``query`` can do with a sample of the rows.
     keeps_process : bool, default=True
         False: the process ends with the case, for what it holds or to see its memory.
     gives_radii : bool, default=True
@@ -101,27 +113,26 @@ class Contender:
     distribution: str
     process: str
     build: Callable[[Problem], Any]
-    query: Callable[[Any, Problem, NDArray[np.integer] | None], NDArray[np.generic]]
+    query: Callable[[Any, Problem], Array]
     check: Check
     warm_up: Callable[[Problem], None] | None = None
-    takes_queries: bool = False
+    takes_samples: bool = False
     keeps_process: bool = True
-    process_threads: int = N_THREADS
     gives_radii: bool = True
-
-    @property
-    def is_installed(self) -> bool:
-        """Whether this environment has the package; it is not imported to find out."""
-        try:
-            version(self.distribution)
-        except PackageNotFoundError:
-            return False
-        return True
+    process_threads: int = N_THREADS
 
     def prepare(self, problem: Problem) -> None:
         """Import, compile and fill caches, so that none of it is timed."""
         if self.warm_up is not None:
             self.warm_up(problem)
         else:
-            small = problem.head(WARM_UP_ROWS)
-            self.query(self.build(small), small, None)
+            small = problem.head()
+            self.query(self.build(small), small)
+
+
+def installed_version(distribution: str) -> str | None:
+    """Return the version of a package, which is not imported; None if it is not there."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,9 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.svm import OneClassSVM
 
+from benchmarks.contract import installed_version
 from benchmarks.data import table_path
+from benchmarks.report import markdown
 from lpe_dask import LPE
 
 NOMINAL_ROWS = 2000
@@ -95,43 +96,18 @@ class Problem:
         """Return the area under the ROC curve of scores that grow with anomaly."""
         return float(roc_auc_score(self.is_anomaly, scores, sample_weight=self.counts))
 
-    def share_found(self, p_values: Scores) -> float:
-        """Return the share of the anomalies with p-values up to alpha."""
-        return self._share(p_values, self.is_anomaly)
+    def measures(self, statistic: Scores, p_values: Scores) -> dict[str, float]:
+        """Return the area, and the shares of rows with p-values up to alpha.
 
-    def share_of_false_alarms(self, p_values: Scores) -> float:
-        """Return the share of the normal rows with p-values up to alpha."""
-        return self._share(p_values, ~self.is_anomaly)
-
-    def _share(self, p_values: Scores, among: NDArray[np.bool_]) -> float:
-        return float(np.average(p_values[among] <= ALPHA, weights=self.counts[among]))
-
-
-@dataclass(frozen=True, slots=True)
-class Ours:
-    """An `LPE`; see there. ``n_neighbors`` None is its rule."""
-
-    scale: str
-    aggregation: str
-    n_neighbors: int | None
-    with_categories: bool = False
-
-    @property
-    def label(self) -> str:
-        return f"{self.scale}, {self.aggregation}" + ", categories" * self.with_categories
-
-    def judge(self, problem: Problem) -> tuple[Scores, Scores]:
-        """Return statistics and p-values of the judged rows."""
-        nominal, rows = problem.numbers()
-        more: dict[str, Any] = {}
-        if self.with_categories:
-            nominal, rows = problem.nominal, problem.rows
-            more = {"categorical": problem.categorical}
-        model = LPE(
-            self.n_neighbors, scale=self.scale, aggregation=self.aggregation,
-            calibration="loo", **more,
-        ).fit(nominal)  # fmt: skip
-        return np.asarray(model.statistic(rows)), np.asarray(model.score_samples(rows))
+        They are those of the anomalies ("found") and of the normal rows ("false alarms").
+        """
+        is_low = p_values <= ALPHA
+        found, false_alarms = (
+            float(np.average(is_low[among], weights=self.counts[among]))
+            for among in (self.is_anomaly, ~self.is_anomaly)
+        )
+        area = self.area(statistic)
+        return {"area": area, "found": found, "false alarms": false_alarms}
 
 
 #: Scores of judged rows, which grow with anomaly, from nominal and judged rows.
@@ -176,11 +152,11 @@ def problems(names: tuple[str, ...], kdd_rows: int, seed: int) -> Iterator[Probl
                 yield of_table(path, name, seed)
     except FileNotFoundError as error:
         click.echo(error, err=True)
-    if not names or KDD in names:
-        try:
+    try:
+        if not names or KDD in names:
             yield of_kdd(kdd_rows, seed)
-        except FileNotFoundError as error:
-            click.echo(error, err=True)
+    except FileNotFoundError as error:
+        click.echo(error, err=True)
 
 
 def of_table(path: Path, name: str, seed: int) -> Problem:
@@ -231,38 +207,41 @@ def measure(problem: Problem) -> pd.DataFrame:
         anomalies (found) and of the normal rows (false alarms) with p-values up to alpha;
         NaN for other libraries, which have none.
     """
-    possible = [k for k in N_NEIGHBORS if k < len(problem.nominal)]
-    ours = [Ours(*some) for some in product(SCALES, AGGREGATIONS, possible)]
+    orders: list[int | None] = [k for k in N_NEIGHBORS if k < len(problem.nominal)]
     if problem.name == KDD:
-        ours += [Ours(*some, None) for some in product(SCALES, AGGREGATIONS)]
+        orders.append(None)
+    ours = [*product(SCALES, AGGREGATIONS, orders, (False,))]
     if problem.categorical:
-        categorical = product(SCALES, AGGREGATIONS, (USUAL, None), (True,))
-        ours += [Ours(*some) for some in categorical]
-    lines: list[dict[str, Any]] = []
-    for one in ours:
-        statistic, p_values = one.judge(problem)
-        line = _line(problem, one.label, one.n_neighbors, statistic)
-        line["found"] = problem.share_found(p_values)
-        line["false alarms"] = problem.share_of_false_alarms(p_values)
-        lines.append(line)
+        ours += product(SCALES, AGGREGATIONS, (USUAL, None), (True,))
+    lines: list[dict[str, Any]] = [_ours(problem, *arguments) for arguments in ours]
     nominal, rows = problem.standardised()
-    for label, (package, scores) in PEERS.items():
-        if _is_installed(package):
-            lines.append(_line(problem, label, USUAL, scores(nominal, rows)))
-    return pd.DataFrame(lines)
+    lines += [
+        {"label": label, "K": str(USUAL), "area": problem.area(scores(nominal, rows))}
+        for label, (package, scores) in PEERS.items()
+        if installed_version(package) is not None
+    ]
+    found = pd.DataFrame(lines)
+    found.insert(0, "set", problem.name)
+    return found
 
 
-def _line(problem: Problem, label: str, k: int | None, scores: Scores) -> dict[str, Any]:
-    told = "rule" if k is None else str(k)
-    return {"set": problem.name, "label": label, "K": told, "area": problem.area(scores)}
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        version(package)
-    except PackageNotFoundError:
-        return False
-    return True
+def _ours(
+    problem: Problem, scale: str, aggregation: str, k: int | None, with_categories: bool
+) -> dict[str, Any]:
+    """Return what an `LPE` finds; ``k`` None is its rule."""
+    nominal, rows = problem.numbers()
+    label = f"{scale}, {aggregation}"
+    more: dict[str, Any] = {}
+    if with_categories:
+        nominal, rows = problem.nominal, problem.rows
+        label += ", categories"
+        more = {"categorical": problem.categorical}
+    model = LPE(
+        k, scale=scale, aggregation=aggregation, calibration="loo", **more
+    ).fit(nominal)  # fmt: skip
+    statistic, p_values = model.statistic(rows), model.score_samples(rows)
+    measures = problem.measures(np.asarray(statistic), np.asarray(p_values))
+    return {"label": label, "K": "rule" if k is None else str(k)} | measures
 
 
 #: What means over sets are told of, and what of KDD Cup 1999 -> how that is called.
@@ -305,11 +284,11 @@ def report(found: pd.DataFrame) -> str:
 
 def _markdown(values: pd.DataFrame, order: list[str]) -> str:
     values = values.loc[[label for label in order if label in values.index]]
-    lines = [["", *values.columns], ["---"] * (1 + values.shape[1])]
-    for label, line in values.iterrows():
-        cells = ["" if np.isnan(v) else f"{v:.3f}".lstrip("0") for v in line]
-        lines.append([str(label), *cells])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = [
+        [label, *("" if np.isnan(v) else f"{v:.3f}".lstrip("0") for v in line)]
+        for label, line in values.iterrows()
+    ]
+    return markdown(["", *values.columns], lines).rstrip()
 
 
 def largest_difference(found: pd.DataFrame) -> float:
@@ -333,13 +312,10 @@ def main(names: tuple[str, ...], kdd_rows: int, seed: int, output: Path | None) 
     """Print which anomalies are found in public tables."""
     parts = []
     for problem in problems(names, kdd_rows, seed):
-        n_judged, n_anomalies = (
-            problem.counts.sum(),
-            problem.counts[problem.is_anomaly].sum(),
-        )
+        n_anomalies = problem.counts[problem.is_anomaly].sum()
         click.echo(
-            f"{problem.name}: {len(problem.nominal):,} rows fitted, {n_judged:,} judged, "
-            f"{n_anomalies:,} of them anomalies",
+            f"{problem.name}: {len(problem.nominal):,} rows fitted, "
+            f"{problem.counts.sum():,} judged, {n_anomalies:,} of them anomalies",
             err=True,
         )
         parts.append(measure(problem))

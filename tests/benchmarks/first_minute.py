@@ -23,6 +23,8 @@ import click
 import numpy as np
 import pandas as pd
 
+from benchmarks.report import markdown
+
 _MODULE = ("-m", "lpe_dask")
 _SCORE = (*_MODULE, "score", "--overwrite", "--output", "scores")
 _FIRST_SCORE = """
@@ -123,20 +125,17 @@ def main(python: str, repeats: int) -> None:
         for _ in range(repeats):
             for run in RUNS:
                 took[run.label].append(seconds_of(run, python, folder))
-    click.echo("| run | s | lowest to highest, s | ratio | at most |")
-    click.echo("| --- | --- | --- | --- | --- |")
-    for run in RUNS:
-        click.echo(_line(run, took[run.label], median(took[UNIT.label])))
+    unit = median(took[UNIT.label])
+    head = ["run", "s", "lowest to highest, s", "ratio", "at most"]
+    click.echo(markdown(head, [_line(run, took[run.label], unit) for run in RUNS]))
 
 
-def _line(run: Run, seconds: list[float], unit: float) -> str:
+def _line(run: Run, seconds: list[float], unit: float) -> list[str]:
     middle = median(seconds)
-    if run.prints:
-        ratio, limit = "", f"{run.limit} s"
-    else:
-        ratio, limit = f"{middle / unit:.2f}", "" if run.limit is None else f"{run.limit}"
-    low, high = min(seconds), max(seconds)
-    return f"| {run.label} | {middle:.2f} | {low:.2f} to {high:.2f} | {ratio} | {limit} |"
+    ratio = "" if run.prints else f"{middle / unit:.2f}"
+    limit = "" if run.limit is None else f"{run.limit}" + " s" * run.prints
+    spread = f"{min(seconds):.2f} to {max(seconds):.2f}"
+    return [run.label, f"{middle:.2f}", spread, ratio, limit]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ import pandas as pd
 from dask.system import CPU_COUNT
 
 from benchmarks.data import SOURCES
+from benchmarks.report import markdown
 from lpe_dask.batch import ClusterSection
 from lpe_dask.cli.cluster import WorkerChoice
 from lpe_dask.forecast import make_forecast
@@ -37,31 +38,11 @@ N_FEATURES, PARTITION_ROWS = 8, 2**17
 CASES = (("gaussian", "brute"), ("clusters", "pruned"))
 NEIGHBORS = (20, None)
 
-_HEADER = (
-    "| data | n | K | algorithm | foreseen, s | measured, s | ratio | processor, s | ratio "
-    "| planned, MiB | peak, MiB |"
-)
+_HEAD = [
+    "data", "n", "K", "algorithm", "foreseen, s", "measured, s", "ratio", "processor, s",
+    "ratio", "planned, MiB", "peak, MiB",
+]  # fmt: skip
 _COMMAND = "from lpe_dask.cli import main; main()"
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a run took.
-
-    Attributes
-    ----------
-    seconds : float
-        Of the command.
-    busy_seconds : float
-        Of the processors, for each thread: what the command would take where nothing else
-        runs, and all threads have work at all times.
-    peak_bytes : int
-        Of a worker.
-    """
-
-    seconds: float
-    busy_seconds: float
-    peak_bytes: int
 
 
 def write_table(kind: str, n_rows: int, folder: Path) -> Path:
@@ -82,8 +63,19 @@ def foresee(path: Path, scheduler: str | None, **arguments: Any) -> Forecast:
 
 def run(
     path: Path, scheduler: str | None, n_neighbors: int | None, algorithm: str
-) -> Measured:
-    """Score a table as a command, and return what it took."""
+) -> tuple[float, float, int]:
+    """Score a table as a command, and return what it took.
+
+    Returns
+    -------
+    seconds : float
+        Of the command.
+    busy_seconds : float
+        Of the processors, for each thread: what the command would take where nothing else
+        runs, and all threads have work at all times.
+    peak_bytes : int
+        Of a worker.
+    """
     output = path.with_suffix(".scored")
     command = [sys.executable, "-c", _COMMAND, "score", str(path), "--overwrite"]
     command += ["--output", str(output), "--algorithm", algorithm]
@@ -96,7 +88,7 @@ def run(
     seconds = time.perf_counter() - began
     busy_seconds = (_processor_seconds() - before) / CPU_COUNT
     summary = json.loads((output / "_summary.json").read_text())
-    return Measured(seconds, busy_seconds, summary["peak_worker_bytes"])
+    return seconds, busy_seconds, summary["peak_worker_bytes"]
 
 
 def _processor_seconds() -> float:
@@ -112,34 +104,26 @@ def _processor_seconds() -> float:
 def main(folder: Path, sizes: tuple[int, ...], scheduler: str | None) -> None:
     """Plan and run tables of several sizes, and tell both."""
     folder.mkdir(parents=True, exist_ok=True)
-    click.echo(_HEADER)
-    click.echo("| --- " * _HEADER.count(" |") + "|")
-    for kind, algorithm in CASES:
-        for n_rows in sizes:
-            path = write_table(kind, n_rows, folder)
-            for n_neighbors in NEIGHBORS:
-                told = foresee(
-                    path, scheduler, n_neighbors=n_neighbors, algorithm=algorithm
-                )
-                measured = run(path, scheduler, n_neighbors, algorithm)
-                click.echo(_line(kind, told, measured))
-
-
-def _line(kind: str, told: Forecast, measured: Measured) -> str:
-    cells = [
-        SOURCES[kind].label,
-        f"{told.n_rows:,}",
-        told.n_neighbors,
-        told.algorithm,
-        f"{told.seconds:.1f}",
-        f"{measured.seconds:.1f}",
-        f"{told.seconds / measured.seconds:.2f}",
-        f"{measured.busy_seconds:.1f}",
-        f"{told.seconds / measured.busy_seconds:.2f}",
-        f"{told.worker_bytes / 2**20:.0f}",
-        f"{measured.peak_bytes / 2**20:.0f}",
-    ]
-    return f"| {' | '.join(map(str, cells))} |"
+    # Line by line, as each takes its time.
+    click.echo(markdown(_HEAD, []), nl=False)
+    for (kind, algorithm), n_rows, k in product(CASES, sizes, NEIGHBORS):
+        path = write_table(kind, n_rows, folder)
+        forecast = foresee(path, scheduler, n_neighbors=k, algorithm=algorithm)
+        seconds, busy_seconds, peak_bytes = run(path, scheduler, k, algorithm)
+        cells = [
+            SOURCES[kind].label,
+            f"{forecast.n_rows:,}",
+            str(forecast.n_neighbors),
+            forecast.algorithm,
+            f"{forecast.seconds:.1f}",
+            f"{seconds:.1f}",
+            f"{forecast.seconds / seconds:.2f}",
+            f"{busy_seconds:.1f}",
+            f"{forecast.seconds / busy_seconds:.2f}",
+            f"{forecast.worker_bytes / 2**20:.0f}",
+            f"{peak_bytes / 2**20:.0f}",
+        ]
+        click.echo(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
+import re
 from pathlib import Path
 
 import psutil
 
 from benchmarks.contenders import CONTENDERS
+from benchmarks.contract import installed_version
 from lpe_dask.kernels.forms import FORMS, chosen_form
 
 #: Packages whose versions matter beside those of the contenders.
@@ -19,6 +20,7 @@ BELOW = ("dask", "distributed", "numba", "numpy")
 def describe() -> dict[str, str]:
     """Return processor, vectors, cores, memory, system and versions, as text by name."""
     packages = dict.fromkeys([*(c.distribution for c in CONTENDERS.values()), *BELOW])
+    versions = {name: installed_version(name) or "not installed" for name in packages}
     return {
         "processor": _processor(),
         "vectors": _vectors(),
@@ -26,17 +28,15 @@ def describe() -> dict[str, str]:
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "packages": ", ".join(f"{package} {_version(package)}" for package in packages),
+        "packages": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
 
 
 def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
+    path = Path("/proc/cpuinfo")
+    text = path.read_text() if path.exists() else ""
+    model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    return model[1] if model else platform.processor()
 
 
 def _vectors() -> str:
@@ -45,10 +45,3 @@ def _vectors() -> str:
     shape = f"{FORMS[form].width} rows x {FORMS[form].queries} queries at a time"
     held = os.environ.get("OPENBLAS_CORETYPE")
     return f"{form}, {shape}" + ("" if held is None else f"; BLAS as on {held}")
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

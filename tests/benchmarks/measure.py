@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from dataclasses import dataclass
+import traceback
+from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.cases import Case, Run
 from benchmarks.checks import share_off
-from benchmarks.children import ChildError, Children
 from benchmarks.contenders import CONTENDERS
-from benchmarks.contract import Answer, Contender, Problem
+from benchmarks.contract import Array, Problem, installed_version
 from benchmarks.data import SOURCES
+from benchmarks.worker import Measurement, Processes, prepare, time_once
+
+#: Seconds. What would take longer is timed on a share of the rows, if it can be, and what
+#: took longer is not repeated.
+LIMIT = 15.0
 
 #: Rows of the run that tells how long a whole one would take.
 PILOT_ROWS = 256
@@ -27,79 +32,28 @@ PILOT_ROWS = 256
 SHARE_ROWS = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How cases are timed.
-
-    Attributes
-    ----------
-    repeats : int
-        Timed runs of each contender.
-    limit : float
-        Seconds. What would take longer is timed on a share of the rows, if it can be, and
-        what took longer is not repeated.
-    quick : bool
-        Whether rows are few, and figures mean nothing.
-    """
-
-    repeats: int
-    limit: float
-    quick: bool
-
-
-@dataclass(slots=True)
-class Lane:
-    """One run of a case while it is timed, and what is known of it.
-
-    Attributes
-    ----------
-    run : Run
-    contender : Contender
-    asked : Problem
-    request : dict
-        What its process is asked each time.
-    record : dict
-        What is saved: ``seconds`` of each timed run, whole or scaled up, the ``share`` of
-        rows it was timed on, and what `worker` and `checks` tell. ``missing`` or ``failed``
-        say why there are none.
-    sample : ndarray of shape (n_sample,), optional
-    longest : float
-        Seconds that the longest timed run really took.
-    """
-
-    run: Run
-    contender: Contender
-    asked: Problem
-    request: dict[str, Any]
-    record: dict[str, Any]
-    sample: NDArray[np.integer] | None = None
-    longest: float = 0.0
-
-    @property
-    def is_open(self) -> bool:
-        return not {"missing", "failed"} & self.record.keys()
-
-
-def measure(case: Case, children: Children, plan: Plan) -> dict[str, Any]:
+def measure(case: Case, processes: Processes, n_repeats: int) -> dict[str, Any]:
     """Return what is to be saved of a case.
 
     Parameters
     ----------
     case : Case
-    children : Children
-    plan : Plan
+    processes : Processes
+    n_repeats : int
+        Timed runs of each contender.
 
     Returns
     -------
     record : dict
-        ``missing`` says why there is nothing else.
+        ``missing`` says why there is nothing else. ``runs`` has for each label ``seconds``
+        of each timed run, whole or scaled up, the ``share`` of rows it was timed on, and
+        what `Measurement` and `checks` tell; or why there are none: ``missing`` or
+        ``failed``.
     """
     record: dict[str, Any] = {
         "n_rows": case.n_rows,
         "n_features": case.n_features,
-        "n_queries": case.n_queries,
-        "quick": plan.quick,
-        "repeats": plan.repeats,
+        "repeats": n_repeats,
         "date": datetime.now(UTC).date().isoformat(),
         "runs": {},
     }
@@ -108,135 +62,116 @@ def measure(case: Case, children: Children, plan: Plan) -> dict[str, Any]:
     except FileNotFoundError as error:
         return record | {"missing": str(error)}
     with tempfile.TemporaryDirectory() as folder:
-        lanes = _lanes(case, rows, Path(folder))
-        _warm_up(lanes, children)
+        np.save(Path(folder, "rows.npy"), rows[: case.n_rows])
+        if case.n_queries:
+            np.save(Path(folder, "queries.npy"), rows[case.n_rows :])
+        lanes = [_Lane(run, Path(folder), processes) for run in case.runs]
+        # Side by side, since nothing is timed.
+        ready = [lane.submit(prepare) for lane in lanes if lane.is_open]
+        for wait in ready:
+            wait()
         for lane in lanes:
-            _choose_share(lane, children, plan.limit, Path(folder))
-        _take_turns(lanes, children, plan)
+            lane.choose_share()
+        _take_turns(lanes, n_repeats)
     for lane in lanes:
         if not lane.contender.keeps_process:
-            children.end(lane.contender.process)
+            processes.end(lane.contender.process)
     record["runs"] = {lane.run.label: lane.record for lane in lanes}
     return record
 
 
-def _lanes(case: Case, rows: NDArray[np.generic], folder: Path) -> list[Lane]:
-    """Return the runs of a case, with the rows saved for their processes."""
-    nominal, queries = rows[: case.n_rows], None
-    paths = {"rows": str(folder / "rows.npy"), "queries": None}
-    np.save(paths["rows"], nominal)
-    if case.n_queries:
-        queries = rows[case.n_rows :]
-        paths["queries"] = str(folder / "queries.npy")
-        np.save(paths["queries"], queries)
-    lanes = []
-    for number, run in enumerate(case.runs):
-        contender = CONTENDERS[run.contender]
-        described = paths | {"n_neighbors": run.n_neighbors, "arguments": run.arguments}
-        request = {
-            "contender": run.contender,
-            "problem": json.dumps(described),
-            "sample": None,
-            "result": str(folder / f"result-{number}.npy"),
+class _Lane:
+    """One run of a case while it is timed, and what is known of it."""
+
+    def __init__(self, run: Run, folder: Path, processes: Processes) -> None:
+        self.run, self._processes = run, processes
+        self.contender = CONTENDERS[run.contender]
+        self.problem = Problem(folder, run.n_neighbors, tuple(run.arguments.items()))
+        self.record: dict[str, Any] = {
+            "n_neighbors": run.n_neighbors,
+            "seconds": [],
+            "share": 1.0,
         }
-        record = {"n_neighbors": run.n_neighbors, "seconds": [], "share": 1.0}
-        if not contender.is_installed:
-            record["missing"] = f"{contender.distribution} is not installed"
-        asked = Problem(nominal, queries, run.n_neighbors, run.arguments)
-        lanes.append(Lane(run, contender, asked, request, record))
-    return lanes
+        self.is_slow = False  # a timed run really took longer than the limit
+        if installed_version(self.contender.distribution) is None:
+            self.record["missing"] = f"{self.contender.distribution} is not installed"
 
+    @property
+    def is_open(self) -> bool:
+        return not {"missing", "failed"} & self.record.keys()
 
-def _warm_up(lanes: list[Lane], children: Children) -> None:
-    """Warm the contenders up, side by side, since nothing is timed."""
-    waiting = []
-    for lane in lanes:
-        if lane.is_open:
-            child = children.of(lane.contender)
-            child.send(
-                "prepare",
-                contender=lane.request["contender"],
-                problem=lane.request["problem"],
-            )
-            waiting.append((lane, child))
-    for lane, child in waiting:
+    def submit(self, function: Callable[..., Any]) -> Callable[[], Any]:
+        """Begin a call in the process; return what waits for it, and gives its result.
+
+        That is None if the call failed, as it closes the lane.
+        """
+        future = self._processes.submit(function, self.run.contender, self.problem)
+
+        def wait() -> Any:
+            try:
+                return future.result()
+            except Exception as error:  # whatever a library raises
+                failed = "".join(traceback.format_exception(error))
+                self.record |= {"failed": failed, "seconds": []}
+                if isinstance(error, BrokenProcessPool):  # it crashed, or was killed
+                    self._processes.end(self.contender.process)
+                return None
+
+        return wait
+
+    def choose_share(self) -> None:
+        """Take a sample of the rows from now on if all would take too long."""
+        n_rows = len(self.problem.rows)
+        can_share = self.contender.takes_samples and n_rows > 2 * SHARE_ROWS
+        if not (self.is_open and can_share):
+            return
+        self._take(PILOT_ROWS)
+        pilot = self.submit(time_once)()
+        if pilot is not None:
+            self._take(SHARE_ROWS if self._seconds(pilot) > LIMIT else None)
+
+    def _take(self, n_sample: int | None) -> None:
+        self.problem = replace(self.problem, n_sample=n_sample)
+        self.record["share"] = (
+            1.0 if n_sample is None else n_sample / len(self.problem.rows)
+        )
+
+    def _seconds(self, measured: Measurement) -> float:
+        """Return what a whole run takes: its index is whole whatever the share."""
+        return measured.build + measured.query / self.record["share"]
+
+    def time(self, expected: Array | None) -> Array | None:
+        """Time one run, and return its result if that is right, or nearly."""
+        measured = self.submit(time_once)()
+        if measured is None:
+            return None
+        check = share_off if self.run.may_be_off else self.contender.check
         try:
-            child.receive()
-        except ChildError as error:
-            lane.record["failed"] = str(error)
+            self.record |= check(measured.result, self.problem, expected)
+        except AssertionError as error:
+            wrong = f"wrong result: {' '.join(str(error).split())}"
+            self.record |= {"failed": wrong, "seconds": []}
+            return None
+        self.is_slow = measured.build + measured.query > LIMIT
+        self.record["seconds"].append(self._seconds(measured))
+        self.record |= {"cores": measured.cores, "peak_bytes": measured.peak_bytes}
+        return measured.result
 
 
-def _choose_share(lane: Lane, children: Children, limit: float, folder: Path) -> None:
-    """Give a lane a sample of the rows if all would take too long."""
-    n_rows = len(lane.asked.rows)
-    can_share = lane.contender.takes_queries and n_rows > 2 * SHARE_ROWS
-    if not (lane.is_open and can_share):
-        return
-    _sample(lane, PILOT_ROWS, folder)
-    try:
-        expected = _seconds(_time(lane, children))
-    except ChildError as error:
-        lane.record["failed"] = str(error)
-        return
-    if expected > limit:
-        _sample(lane, SHARE_ROWS, folder)
-    else:
-        lane.sample, lane.request["sample"] = None, None
-        lane.record["share"] = 1.0
-
-
-def _sample(lane: Lane, n_sample: int, folder: Path) -> None:
-    """Ask a lane about some random rows from now on."""
-    n_rows = len(lane.asked.rows)
-    rng = np.random.default_rng(0)
-    lane.sample = rng.choice(n_rows, n_sample, replace=False)
-    lane.record["share"] = n_sample / n_rows
-    path = folder / f"sample-{n_sample}.npy"
-    np.save(path, lane.sample)
-    lane.request["sample"] = str(path)
-
-
-def _time(lane: Lane, children: Children) -> dict[str, Any]:
-    child = children.of(lane.contender)
-    child.send("time", **lane.request)
-    return child.receive() | {"share": lane.record["share"]}
-
-
-def _seconds(reply: dict[str, Any]) -> float:
-    """Return what a whole run takes: its index is whole whatever the share."""
-    return reply["build"] + reply["query"] / reply["share"]
-
-
-def _take_turns(lanes: list[Lane], children: Children, plan: Plan) -> None:
+def _take_turns(lanes: list[_Lane], n_repeats: int) -> None:
     """Time all lanes by turns, so that what disturbs the machine disturbs them alike.
 
     Every other turn goes backwards: who comes first follows another library each time.
     """
-    expected: NDArray[np.generic] | None = None
-    for turn in range(plan.repeats):
+    first, expected = lanes[0], None
+    for turn in range(n_repeats):
         for lane in lanes if turn % 2 == 0 else lanes[::-1]:
-            if not lane.is_open or lane.longest > plan.limit:
+            if not lane.is_open or lane.is_slow:
                 continue
-            same = lane.run.n_neighbors == lanes[0].run.n_neighbors
-            same &= lane.contender.gives_radii == lanes[0].contender.gives_radii
-            check = share_off if lane.run.may_be_off else lane.contender.check
-            try:
-                reply = _time(lane, children)
-                result = np.load(lane.request["result"])
-                answer = Answer(result, lane.asked, lane.sample, expected if same else None)
-                told = check(answer)
-            except ChildError as error:
-                lane.record |= {"failed": str(error), "seconds": []}
-                continue
-            except AssertionError as error:
-                wrong = f"wrong result: {' '.join(str(error).split())}"
-                lane.record |= {"failed": wrong, "seconds": []}
-                continue
-            if turn == 0 and lane is lanes[0]:
+            is_alike = (lane.run.n_neighbors, lane.contender.gives_radii) == (
+                first.run.n_neighbors,
+                first.contender.gives_radii,
+            )
+            result = lane.time(expected if is_alike else None)
+            if turn == 0 and lane is first:
                 expected = result
-            lane.longest = max(lane.longest, reply["build"] + reply["query"])
-            lane.record["seconds"].append(_seconds(reply))
-            lane.record |= told | {
-                "cores": reply["cores"],
-                "peak_bytes": reply["peak_bytes"],
-            }

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from benchmarks.data import table_path
 from benchmarks.finding import KDD, Problem, of_kdd, of_table
 from benchmarks.mixed_tables import mixed_problems
+from benchmarks.report import markdown
 from lpe_dask import LPE
 
 KDD_ROWS = 10_000
@@ -117,12 +118,7 @@ def measure(problem: Problem) -> Iterator[dict[str, Any]]:
         statistic = np.asarray(model.statistic(rows))
         smaller = np.searchsorted(model.calibration_, statistic)
         p_values = 1 - smaller / len(model.calibration_)
-        yield {
-            "candidate": name,
-            "area": problem.area(statistic),
-            "found": problem.share_found(p_values),
-            "false alarms": problem.share_of_false_alarms(p_values),
-        }
+        yield {"candidate": name} | problem.measures(statistic, p_values)
 
 
 def problems(
@@ -155,15 +151,10 @@ def report(found: pd.DataFrame) -> str:
         if value != "false alarms":
             lines["mean rank"] = of_sets.rank(axis=1, ascending=False).mean()
             lines["most lost"] = -of_sets.sub(of_sets.max(axis=1), axis=0).min()
-        parts += [f"{value.capitalize()}:", _markdown(lines)]
+        cells = lines.round(3).map("{:.3g}".format).reset_index().to_numpy()
+        table = markdown(["", *lines.columns], cells).rstrip()
+        parts += [f"{value.capitalize()}:", table]
     return "\n\n".join(parts)
-
-
-def _markdown(values: pd.DataFrame) -> str:
-    lines = [["", *values.columns], ["---"] * (1 + values.shape[1])]
-    for name, line in values.round(3).iterrows():
-        lines.append([str(name), *(f"{value:.3g}" for value in line)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 @click.command()

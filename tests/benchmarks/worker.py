@@ -1,94 +1,135 @@
-"""The loop in a contender's process: a request by line on stdin, a reply on stdout.
+"""The processes of the contenders: one each, alive from its first case to the end.
 
-    {"operation": "prepare", "contender": ..., "problem": ...}  ->  {}
-    {"operation": "time", ..., "sample": path, "result": path}  ->  {"build": seconds, ...}
-
-Whatever goes wrong is replied as ``{"error": traceback}``, and the loop goes on.
+Libraries bring their own OpenMP and BLAS, which two in one process would take from each
+other. Between its turns a process waits and uses no processor.
 """
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
-import sys
 import time
-import traceback
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, Self
+from unittest.mock import patch
 
-import numpy as np
 import psutil
-from numpy.typing import NDArray
+from llvmlite.binding import get_host_cpu_features
 
 from benchmarks.contenders import CONTENDERS
-from benchmarks.contract import Problem
+from benchmarks.contract import Array, Problem
+
+#: Variables that hold OpenBLAS to another machine's kernels or caches.
+FOREIGN = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+
+#: What NumPy and LLVM call parts of AVX-512 and what came with it.
+WIDE_IN_NUMPY = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
+WIDE_IN_LLVM = ("avx512", "avx10", "amx")
+
+#: Variables that say how many threads there are.
+THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
 
 
-@lru_cache(maxsize=2)
-def _load(path: str) -> NDArray[np.generic]:
-    return np.load(path)
+class Measurement(NamedTuple):
+    """What one answer took.
 
-
-@lru_cache(maxsize=2)
-def _problem(described: str) -> Problem:
-    """Return the same problem for the same description, so that contenders can know it."""
-    description = json.loads(described)
-    queries = description["queries"]
-    return Problem(
-        rows=_load(description["rows"]),
-        queries=None if queries is None else _load(queries),
-        n_neighbors=description["n_neighbors"],
-        arguments=description["arguments"],
-    )
-
-
-def prepare(contender: str, problem: str) -> dict[str, Any]:
-    """Warm a contender up."""
-    CONTENDERS[contender].prepare(_problem(problem))
-    return {}
-
-
-def time_once(
-    contender: str, problem: str, sample: str | None, result: str
-) -> dict[str, Any]:
-    """Let a contender answer once, save the result, and return what it took.
-
-    Parameters
+    Attributes
     ----------
-    contender : str
-    problem : str
-        JSON: the paths of ``rows`` and ``queries``, ``n_neighbors`` and ``arguments``.
-    sample : str, optional
-        Path of the numbers of the rows to measure.
-    result : str
-        Path to save the result to.
-
-    Returns
-    -------
-    reply : dict
-        Seconds for ``build`` and ``query``; ``cores`` that were busy in that time, on
-        average; ``peak_bytes`` of this process so far, None where the system does not tell.
+    result : ndarray
+    build, query : float
+        Seconds.
+    cores : float
+        Cores that were busy in that time, on average.
+    peak_bytes : int, optional
+        Of the process so far; None where the system does not tell.
     """
-    chosen, asked = CONTENDERS[contender], _problem(problem)
-    numbers = None if sample is None else _load(sample)
-    busy, start = _cpu_seconds(), time.perf_counter()
-    index = chosen.build(asked)
-    built = time.perf_counter()
-    answer = chosen.query(index, asked, numbers)
-    end = time.perf_counter()
-    cores = (_cpu_seconds() - busy) / (end - start)
-    np.save(result, answer)
+
+    result: Array
+    build: float
+    query: float
+    cores: float
+    peak_bytes: int | None
+
+
+def without_avx512() -> dict[str, str]:
+    """Return variables with which all libraries take this processor for one with AVX2."""
+    features = [
+        ("+" if has and not name.startswith(WIDE_IN_LLVM) else "-") + name
+        for name, has in get_host_cpu_features().items()
+    ]
     return {
-        "build": built - start,
-        "query": end - built,
-        "cores": cores,
-        "peak_bytes": _peak_bytes(),
+        "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": ",".join(features),
+        "OPENBLAS_CORETYPE": "Haswell",
+        "NPY_DISABLE_CPU_FEATURES": WIDE_IN_NUMPY,
+        "FAISS_OPT_LEVEL": "AVX2",
     }
 
 
-OPERATIONS = {"prepare": prepare, "time": time_once}
+def environment(n_threads: int) -> dict[str, str]:
+    """Return the environment of a process: this one, without what favors a contender."""
+    foreign = () if "NUMBA_CPU_FEATURES" in os.environ else FOREIGN
+    variables = {name: value for name, value in os.environ.items() if name not in foreign}
+    variables |= dict.fromkeys(THREADS, str(n_threads))
+    variables["OMP_WAIT_POLICY"] = "passive"  # an idle pool must not spin in another's turn
+    return variables
+
+
+class Processes:
+    """All processes, by the name that contenders give theirs; a context that ends them."""
+
+    def __init__(self) -> None:
+        self._executors: dict[str, ProcessPoolExecutor] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for name in list(self._executors):
+            self.end(name)
+
+    def submit(
+        self, function: Callable[[str, Problem], Any], contender: str, problem: Problem
+    ) -> Future[Any]:
+        """Call a function in the process of a contender, started where there is none."""
+        name = CONTENDERS[contender].process
+        if name not in self._executors:
+            context = multiprocessing.get_context("spawn")
+            self._executors[name] = ProcessPoolExecutor(1, context)
+            variables = environment(CONTENDERS[contender].process_threads)
+            with patch.dict(os.environ, variables, clear=True):
+                return self._executors[name].submit(function, contender, problem)
+        return self._executors[name].submit(function, contender, problem)
+
+    def end(self, name: str) -> None:
+        """End a process, if there is one of this name; the next call starts another."""
+        if name in self._executors:
+            self._executors.pop(name).shutdown()
+
+
+def prepare(contender: str, problem: Problem) -> None:
+    """Warm a contender up."""
+    CONTENDERS[contender].prepare(problem)
+
+
+def time_once(contender: str, problem: Problem) -> Measurement:
+    """Let a contender answer once, and return its result and what it took."""
+    chosen = CONTENDERS[contender]
+    assert len(problem.rows)  # they are read before the clock runs
+    busy, start = _cpu_seconds(), time.perf_counter()
+    index = chosen.build(problem)
+    built = time.perf_counter()
+    result = chosen.query(index, problem)
+    end = time.perf_counter()
+    cores = (_cpu_seconds() - busy) / (end - start)
+    return Measurement(result, built - start, end - built, cores, _peak_bytes())
 
 
 def _cpu_seconds() -> float:
@@ -104,22 +145,3 @@ def _peak_bytes() -> int | None:
         return None
     peak = next(line for line in status.read_text().splitlines() if "VmHWM" in line)
     return int(peak.split()[1]) * 1024
-
-
-def serve(requests: Iterable[str], replies: TextIO) -> None:
-    """Reply to each request until there are no more."""
-    for line in requests:
-        request = json.loads(line)
-        operation = OPERATIONS[request.pop("operation")]
-        try:
-            reply = operation(**request)
-        except Exception:
-            reply = {"error": traceback.format_exc()}
-        print(json.dumps(reply), file=replies, flush=True)
-
-
-if __name__ == "__main__":
-    # What libraries print must not come between the replies.
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    serve(sys.stdin, channel)
