@@ -62,8 +62,8 @@ test-oldest: $(OLDEST)/.ready ## run test and test-full with the oldest Python a
 lifetimes: $(READY) ## lose workers in every way there is, for an hour
 	$(BIN)/python -m pytest -m lifetimes --timeout 3600 tests/system $(ARGS)
 
-# An hour for all of it; ARGS="--runs 5" does fewer, ARGS="--list" names the faults. Some need
-# nftables and libfaketime; nothing needs root.
+# An hour for all of it; ARGS="--runs 5" does fewer. docs/reliability.md names the faults. Some
+# need nftables and iproute2; nothing needs root.
 chaos: $(READY) ## do faults to a cluster while a job runs on it, and check what comes out
 	PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 

@@ -1,13 +1,17 @@
-"""Print a digest of what is learned, and of the p-values: python tests/digests.py.
+"""Digests of results: of what is learned and of p-values, and of the parts of an output.
 
-Rows lie on a lattice, where most distances tie, so that one bit decides p-values.
+python tests/digests.py prints those of some fits. Their rows lie on a lattice, where most
+distances tie, so that one bit decides p-values.
 """
 
 import hashlib
 import json
 
 import dask
+import fsspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lpe_dask import LPE
 
@@ -48,6 +52,31 @@ def digests():
                 )
             found[f"{name}, {algorithm}"] = digest(*results)
     return found
+
+
+def parts_in(output):
+    """Return the digest of each part of an output, by name."""
+    filesystem, path = fsspec.url_to_fs(str(output), use_listings_cache=False)
+    paths = sorted(filesystem.glob(f"{path}/part-*"))
+    return {
+        path.rpartition("/")[2]: digest_of_table(read_table(filesystem, path))
+        for path in paths
+    }
+
+
+def read_table(filesystem, path):
+    """Return a Parquet file without metadata, which name the run."""
+    with filesystem.open(path) as file:
+        return pq.ParquetFile(file).read().replace_schema_metadata(None)
+
+
+def digest_of_table(table):
+    """Return a digest of the bits of all columns."""
+    table = table.combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -97,6 +97,19 @@ class Faults:
         return answer
 
 
+def s3_environment(host, port):
+    """Return what lets processes find an S3 server; libraries do not try again."""
+    return {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "somebody",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_MAX_ATTEMPTS": "1",
+        "NO_PROXY": host,
+    }
+
+
 @contextmanager
 def s3_server(environment):
     """Give the `Faults` of an S3 server with an empty bucket, which this process finds.
@@ -111,15 +124,7 @@ def s3_server(environment):
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    environment |= {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "somebody",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_MAX_ATTEMPTS": "1",
-        "NO_PROXY": "127.0.0.1",
-    }
+    environment |= s3_environment(host, port)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)

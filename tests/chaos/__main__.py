@@ -9,11 +9,12 @@ from pathlib import Path
 
 import click
 
-from chaos import network, schedule
+from chaos import network
 from chaos.faults import FAULTS
 from chaos.history import read_first
 from chaos.job import Undisturbed, write_tables
 from chaos.run import run
+from chaos.schedule import draw
 
 BUILD = Path(__file__).parents[2] / "build" / "chaos"
 
@@ -32,45 +33,35 @@ INSIDE = "CHAOS_INSIDE"
     help="Only this fault, as in worker-killed or 'link-*'; repeatable.",
 )
 @click.option(
-    "--faults",
-    "n_faults",
-    default=schedule.N_FAULTS,
-    show_default=True,
-    help="Faults of a run.",
-)
-@click.option(
     "--replay",
-    "replayed",
+    "histories",
     multiple=True,
-    metavar="SEED|HISTORY",
-    help="One run again, as its seed or the first line of its history says; repeatable.",
+    metavar="HISTORY",
+    type=click.Path(exists=True),
+    help="One run again, as the first line of its history says; repeatable.",
 )
-@click.option("--list", "lists", is_flag=True, help="List the faults, and stop.")
 @click.option(
     "--output",
     default=BUILD,
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of the histories, and of the logs of runs that failed.",
 )
-def main(n_runs, seed, patterns, n_faults, replayed, lists, output):
+def main(n_runs, seed, patterns, histories, output):
     """Do faults to a cluster of three hosts while a job runs on it; check the result."""
-    if lists:
-        click.echo("\n".join(FAULTS))
-        return
     if INSIDE not in os.environ:
         _enter_namespaces()
-    schedules = [
-        schedule.draw(int(name), patterns, n_faults) if name.isdigit() else read_first(name)
-        for name in replayed or map(str, range(seed, seed + n_runs))
-    ]
+    schedules = [*map(read_first, histories)]
+    if not schedules:
+        schedules = [draw(seed + i, patterns) for i in range(n_runs)]
     with tempfile.TemporaryDirectory() as folder:
         inputs = Path(folder)
         write_tables(inputs)
         undisturbed = Undisturbed.of(inputs)
         verdicts = []
         with suppress(KeyboardInterrupt):  # the counts of the runs until then are shown
-            for drawn in schedules:
-                verdicts.append(run(drawn, output / str(drawn.seed), inputs, undisturbed))
+            for schedule in schedules:
+                place = output / str(schedule.seed)
+                verdicts.append(run(schedule, place, inputs, undisturbed))
                 _show(verdicts[-1])
     code = _show_all(verdicts)
     if len(verdicts) < len(schedules):
@@ -94,12 +85,11 @@ def _enter_namespaces():
 
 def _show(verdict):
     faults = ", ".join(verdict.injected.elements()) or "no fault"
-    failures = verdict.failures()
-    told = "FAILED" if failures else "ok"
-    click.echo(f"{told} seed {verdict.seed}, {verdict.seconds:.0f} s: {faults}")
-    for failure in failures:
-        click.echo(f"    {failure}")
-    if failures:
+    result = "FAILED" if verdict.problems else "ok"
+    click.echo(f"{result} seed {verdict.seed}, {verdict.seconds:.0f} s: {faults}")
+    for problem in verdict.problems:
+        click.echo(f"    {problem}")
+    if verdict.problems:
         click.echo(f"    history: {verdict.history}")
 
 
@@ -107,15 +97,16 @@ def _show_all(verdicts):
     """Print the counts, and return the exit code."""
     injected = sum((verdict.injected for verdict in verdicts), Counter())
     errors = sum((verdict.errors for verdict in verdicts), Counter())
-    n_equal = sum(verdict.is_equal for verdict in verdicts)
-    n_failed = sum(bool(verdict.failures()) for verdict in verdicts)
-    n_resumed = sum(errors.values())
+    n_failed = sum(bool(verdict.problems) for verdict in verdicts)
     by_code = ", ".join(f"exit code {code}: {n}" for code, n in sorted(errors.items()))
     click.echo(f"{len(verdicts)} runs, {injected.total()} faults injected:")
     for name, n in sorted(injected.items()):
         click.echo(f"    {n:4} {name}")
+    n_equal = sum(verdict.is_equal for verdict in verdicts)
     click.echo(f"bit-equal results: {n_equal} of {len(verdicts)}")
-    click.echo(f"errors after which the job was started again: {n_resumed} ({by_code})")
+    click.echo(
+        f"errors after which the job was started again: {errors.total()} ({by_code})"
+    )
     click.echo(f"parts written again: {sum(verdict.n_again for verdict in verdicts)}")
     click.echo(f"failed runs: {n_failed}")
     return 1 if n_failed else 0

@@ -11,7 +11,8 @@ import fsspec
 
 from chaos.cluster import WORKERS
 from chaos.faults import FAULTS
-from chaos.job import digest, model_in, parts_in
+from chaos.job import model_in
+from digests import digest_of_table, parts_in, read_table
 
 #: Exit codes with which a job may end that is to be started again.
 CODES = (1, 2, 75)
@@ -53,11 +54,11 @@ class Watcher:
 
     def _read(self, name):
         try:
-            found = digest(fsspec.filesystem("file"), str(self.folder / name))
+            table = read_table(fsspec.filesystem("file"), str(self.folder / name))
         except Exception as error:  # half a file, whatever reading it raises
             self.problems.append(f"{name} cannot be read: {error!r}")
             return
-        if found != self.undisturbed.parts.get(name):
+        if digest_of_table(table) != self.undisturbed.parts.get(name):
             self.problems.append(f"{name} has other bits when it is first seen")
 
 

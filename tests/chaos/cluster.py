@@ -19,6 +19,7 @@ from s3fs import S3FileSystem
 from chaos import s3
 from chaos.job import COMMAND, NEXT, Place, plain_environment
 from chaos.network import HOSTS
+from storages import s3_environment
 from waiting import eventually
 
 HERE = Path(__file__).parent
@@ -44,17 +45,7 @@ STUBS = {
     "lpe_dask-0.dist-info/METADATA": "Metadata-Version: 2.1\nName: lpe-dask\n",
 }
 
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
-
-S3_ENVIRONMENT = {
-    "AWS_ENDPOINT_URL": f"http://{HOSTS['storage']}:{s3.PORT}",
-    "AWS_ACCESS_KEY_ID": "somebody",
-    "AWS_SECRET_ACCESS_KEY": "secret",
-    "AWS_DEFAULT_REGION": "us-east-1",
-    "AWS_EC2_METADATA_DISABLED": "true",
-    "AWS_MAX_ATTEMPTS": "1",
-    "NO_PROXY": "*",
-}
+S3_ENVIRONMENT = s3_environment(HOSTS["storage"], s3.PORT)
 
 
 @dataclass
@@ -168,7 +159,7 @@ class Cluster:
                 [dask, "worker", SCHEDULER, "--host", HOSTS[name], "--name", name,
                  "--nthreads", "1", "--memory-limit", MEMORY, "--no-dashboard",
                  "--local-directory", self.folder / f"scratch-{name}",
-                 "--preload", HERE / "slow.py", "--preload", HERE / "memory.py"],
+                 "--preload", HERE / "preload.py"],
                 CHAOS_SECONDS=str(self.part_seconds),
                 CHAOS_WRITES=str(self.writes),
                 CHAOS_READY=str(self._ready(name)),

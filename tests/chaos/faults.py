@@ -4,14 +4,14 @@ Every function takes the cluster and a host. A fault returns False where there i
 to hit at the moment, because a process is about to be started; it is then tried again.
 """
 
-import os
 import shutil
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from chaos.cluster import FAKETIME, HERE, WORKERS
+from chaos.cluster import WORKERS
 
 ANYWHERE = ("everywhere",)
 NODES = ("scheduler", *WORKERS, "client")
@@ -38,7 +38,7 @@ class Fault:
     storage : str, optional
         "local" or "s3" where it makes sense for one only.
     needs : str, optional
-        A program or file without which it cannot be done.
+        A program without which it cannot be done.
     n_lost : int, default=0
         Workers that are lost in ways that their supervisor does not see.
     """
@@ -55,9 +55,7 @@ class Fault:
     n_lost: int = 0
 
     def is_possible(self):
-        return (
-            not self.needs or bool(shutil.which(self.needs)) or os.path.exists(self.needs)
-        )
+        return not self.needs or bool(shutil.which(self.needs))
 
 
 # Processes
@@ -66,26 +64,26 @@ class Fault:
 def kill_worker(cluster, host):
     """SIGKILL of the worker; its nanny lives."""
     nanny = cluster.services[host].process
-    return _has_worker(cluster, host) and cluster.network.signal(
+    return has_worker(cluster, host) and cluster.network.signal(
         host, signal.SIGKILL, but=[nanny.pid]
     )
 
 
 def kill_host(cluster, host):
     """SIGKILL of all processes of a host; its supervisor starts them again."""
-    return _service(cluster, host).is_up() and cluster.network.signal(host, signal.SIGKILL)
+    return service(cluster, host).is_up() and cluster.network.signal(host, signal.SIGKILL)
 
 
 def terminate(cluster, host):
     """SIGTERM, as of a batch system."""
-    if not _has_worker(cluster, host):
+    if not has_worker(cluster, host):
         return False
     cluster.services[host].process.terminate()
     return True
 
 
 def stop(cluster, host):
-    return _has_worker(cluster, host) and cluster.network.signal(host, signal.SIGSTOP)
+    return has_worker(cluster, host) and cluster.network.signal(host, signal.SIGSTOP)
 
 
 def go_on(cluster, host):
@@ -94,7 +92,7 @@ def go_on(cluster, host):
 
 def exceed_memory(cluster, host):
     """Let a worker allocate more than its limit, once; its nanny restarts it."""
-    if not _has_worker(cluster, host):
+    if not has_worker(cluster, host):
         return False
     (cluster.folder / f"take-{host}").touch()
     return True
@@ -103,9 +101,8 @@ def exceed_memory(cluster, host):
 def let_live_15_seconds(cluster, host):
     """From now on both workers are killed at that age, the first one at once."""
     for name, age in zip(WORKERS, (15.0, 7.5), strict=True):
-        service = cluster.services[name]
-        service.lifetime, service.ready = 15.0, time.monotonic() - age
-    return True
+        worker = cluster.services[name]
+        worker.lifetime, worker.ready = 15.0, time.monotonic() - age
 
 
 def let_live(cluster, host):
@@ -113,70 +110,48 @@ def let_live(cluster, host):
         cluster.services[name].lifetime = None
 
 
-def _service(cluster, host):
+def service(cluster, host):
     return cluster.services["job" if host == "client" else host]
 
 
-def _has_worker(cluster, host):
+def has_worker(cluster, host):
     """Return whether the worker of a nanny has started."""
     return cluster.services[host].is_up() and len(cluster.network.pids(host)) > 1
 
 
-# Hosts
+def hide_package(cluster, host):
+    """Workers that cannot import the package, nor the preload that needs it."""
+    for name in WORKERS:
+        worker = cluster.services[name]
+        worker.paths.append(cluster.folder / "stub")
+        worker.command, worker.whole_command = worker.command[:-2], worker.command
+
+
+def install_package(cluster, host):
+    for name in WORKERS:
+        worker = cluster.services[name]
+        worker.paths.remove(cluster.folder / "stub")
+        worker.command = worker.whole_command
+        cluster.network.signal(name, signal.SIGKILL)
+
+
+# Hosts and links
 
 
 def lose_host(cluster, host):
     """All its processes are gone, and its link is silent."""
     cluster.network.cut(host)
     cluster.network.signal(host, signal.SIGKILL)
-    _service(cluster, host).is_held = True
-    return True
+    service(cluster, host).is_held = True
 
 
 def bring_host_back(cluster, host):
     cluster.network.heal(host)
-    _service(cluster, host).is_held = False
-
-
-def set_clock(offset):
-    def set_it(cluster, host):
-        """Start the host again with a wrong clock; files have the times of their server."""
-        _service(cluster, host).environment |= {
-            "LD_PRELOAD": str(FAKETIME),
-            "FAKETIME": offset,
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "NO_FAKE_STAT": "1",
-        }
-        _service(cluster, host).paths.append(HERE / "clock")
-        cluster.network.signal(host, signal.SIGKILL)
-        return True
-
-    return set_it
-
-
-def hide_package(cluster, host):
-    """Workers that cannot import the package, nor the preloads that need it."""
-    for name in WORKERS:
-        service = cluster.services[name]
-        service.paths.append(cluster.folder / "stub")
-        service.command, service.whole_command = service.command[:-4], service.command
-    return True
-
-
-def install_package(cluster, host):
-    for name in WORKERS:
-        service = cluster.services[name]
-        service.paths.remove(cluster.folder / "stub")
-        service.command = service.whole_command
-        cluster.network.signal(name, signal.SIGKILL)
-
-
-# Links
+    service(cluster, host).is_held = False
 
 
 def cut(cluster, host):
     cluster.network.cut(host)
-    return True
 
 
 def heal(cluster, host):
@@ -186,33 +161,20 @@ def heal(cluster, host):
 def divide_workers(cluster, host):
     """The two workers do not hear each other; all else is as it was."""
     cluster.network.divide(*WORKERS)
-    return True
 
 
 def unite_workers(cluster, host):
     cluster.network.unite(*WORKERS)
 
 
-def lose_packets(cluster, host):
-    for name in NODES:
-        cluster.network.drop(name, "lossy", 'iifname "eth0" numgen random mod 100 < 10')
-    return True
+def on_nodes(method, *arguments):
+    """Return the function that calls a method of the network for each node."""
 
+    def act(cluster, host):
+        for name in NODES:
+            getattr(cluster.network, method)(name, *arguments)
 
-def lose_nothing(cluster, host):
-    for name in NODES:
-        cluster.network.drop_nothing(name, "lossy")
-
-
-def slow_down(cluster, host):
-    for name in NODES:
-        cluster.network.slow_down(name, "2mbit")
-    return True
-
-
-def speed_up(cluster, host):
-    for name in NODES:
-        cluster.network.speed_up(name)
+    return act
 
 
 # Storage
@@ -220,7 +182,6 @@ def speed_up(cluster, host):
 
 def fill_output(cluster, host):
     cluster.fill("output")
-    return True
 
 
 def grow_output(cluster, host):
@@ -237,17 +198,11 @@ def grow_spool(cluster, host):
     cluster.grow("spool")
 
 
-def answer(kind):
-    def fail(cluster, host):
-        cluster.s3_faults.write_text(kind)
-        return True
-
-    return fail
+def answer(kind, cluster, host):
+    cluster.s3_faults.write_text(kind)
 
 
-def answer_all(cluster, host):
-    cluster.s3_faults.write_text("")
-
+answer_all = partial(answer, "")
 
 FAULTS = {
     "worker-killed": Fault(kill_worker, n_lost=1),
@@ -266,16 +221,24 @@ FAULTS = {
     "link-cut-for-longer": Fault(cut, heal, NODES, (32, 40), n_lost=1),
     # At times for longer than the job waits.
     "partition": Fault(divide_workers, unite_workers, ANYWHERE, (10, 100)),
-    "loss": Fault(lose_packets, lose_nothing, ANYWHERE, (15, 30), needs="nft"),
-    "slow-link": Fault(slow_down, speed_up, ANYWHERE, (15, 30), needs="tc"),
+    "loss": Fault(
+        on_nodes("drop", "lossy", 'iifname "eth0" numgen random mod 100 < 10'),
+        on_nodes("drop_nothing", "lossy"),
+        ANYWHERE,
+        (15, 30),
+        needs="nft",
+    ),
+    "slow-link": Fault(
+        on_nodes("slow_down", "2mbit"), on_nodes("speed_up"), ANYWHERE, (15, 30), needs="tc"
+    ),
     "output-disk-full": Fault(fill_output, grow_output, ANYWHERE, (8, 20), storage="local"),
     "spool-disk-full": Fault(fill_spool, grow_spool, ANYWHERE, (8, 20)),
-    "clock-ahead": Fault(set_clock("+1h"), hosts=(*WORKERS, "client"), needs=str(FAKETIME)),
-    "clock-behind": Fault(
-        set_clock("-1h"), hosts=(*WORKERS, "client"), needs=str(FAKETIME)
+    "s3-errors": Fault(
+        partial(answer, "errors"), answer_all, ANYWHERE, (20, 40), storage="s3"
     ),
-    "s3-errors": Fault(answer("errors"), answer_all, ANYWHERE, (20, 40), storage="s3"),
-    "s3-answers-lost": Fault(answer("lost"), answer_all, ANYWHERE, (20, 40), storage="s3"),
+    "s3-answers-lost": Fault(
+        partial(answer, "lost"), answer_all, ANYWHERE, (20, 40), storage="s3"
+    ),
     "workers-without-package": Fault(
         hide_package, install_package, ANYWHERE, (60, 60), is_before=True
     ),

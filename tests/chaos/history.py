@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import asdict
 
 from chaos.schedule import Schedule
 
@@ -27,7 +28,7 @@ class History:
     def add(self, event, **details):
         said = {"at": self.now(), "event": event, **details}
         self.events.append(said)
-        print(json.dumps(said), file=self._file, flush=True)
+        print(json.dumps(said, default=asdict), file=self._file, flush=True)
 
     def of(self, event):
         return [said for said in self.events if said["event"] == event]

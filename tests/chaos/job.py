@@ -1,6 +1,5 @@
 """The tables, the job, and its parts where nothing disturbs it."""
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -11,7 +10,8 @@ import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+from digests import digest_of_table, parts_in, read_table
 
 #: So many that what tasks read of the fit is above 1 MiB, and goes by the spool.
 NOMINAL_ROWS = 150_000
@@ -97,13 +97,6 @@ def plain_environment():
     return {name: value for name, value in os.environ.items() if name not in left_out}
 
 
-def parts_in(url):
-    """Return the digest of each part."""
-    filesystem, path = fsspec.url_to_fs(url)
-    names = sorted(filesystem.glob(f"{path}/part-*.parquet"))
-    return {name.rpartition("/")[2]: digest(filesystem, name) for name in names}
-
-
 def model_in(url):
     """Return digests of a model: of its statistics, and of the rows in all of its blocks.
 
@@ -111,26 +104,7 @@ def model_in(url):
     """
     filesystem, path = fsspec.url_to_fs(url)
     names = sorted(filesystem.glob(f"{path}/data-*/*.parquet"))
-    blocks = [name for name in names if "/block-" in name]
-    rows = pa.concat_tables(_read(filesystem, name) for name in blocks).sort_by("number")
-    others = {*names} - {*blocks}
-    found = {name.rpartition("/")[2]: digest(filesystem, name) for name in others}
-    return found | {"blocks": _digest(rows)}
-
-
-def digest(filesystem, path):
-    """Return a digest of the bits of all columns, without metadata, which name the run."""
-    return _digest(_read(filesystem, path))
-
-
-def _read(filesystem, path):
-    with filesystem.open(path) as file:
-        return pq.ParquetFile(file).read().replace_schema_metadata(None)
-
-
-def _digest(table):
-    table = table.combine_chunks()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return hashlib.sha256(sink.getvalue()).hexdigest()
+    tables = {name.rpartition("/")[2]: read_table(filesystem, name) for name in names}
+    blocks = [tables.pop(name) for name in list(tables) if name.startswith("block-")]
+    tables["blocks"] = pa.concat_tables(blocks).sort_by("number")
+    return {name: digest_of_table(table) for name, table in tables.items()}

@@ -102,12 +102,12 @@ class Network:
         return sorted({*found} - {holder})
 
     def signal(self, host, number, but=()):
-        """Send a signal to all processes of a host; return how many there are."""
+        """Send a signal to all processes of a host; return whether there are any."""
         pids = {*self.pids(host)} - {*but}
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
-        return len(pids)
+        return bool(pids)
 
     # Links
 
@@ -139,14 +139,12 @@ class Network:
     def slow_down(self, host, rate):
         """Limit what a host sends, as in 2mbit."""
         limit = ("tbf", "rate", rate, "burst", "16kb", "latency", "400ms")
-        self._queue(host, "replace", *limit)
+        queue = ("tc", "qdisc", "replace", "dev", "eth0", "root", *limit)
+        subprocess.run(self.on(host, *queue), check=True)
 
     def speed_up(self, host):
-        self._queue(host, "delete")
-
-    def _queue(self, host, verb, *limit):
-        command = self.on(host, "tc", "qdisc", verb, "dev", "eth0", "root", *limit)
-        subprocess.run(command, check=True)
+        queue = ("tc", "qdisc", "delete", "dev", "eth0", "root")
+        subprocess.run(self.on(host, *queue), check=True)
 
 
 def _ip(*arguments, before=()):

@@ -23,21 +23,13 @@ class Verdict:
     """What came of a run."""
 
     seed: int
+    history: str
     injected: Counter = field(default_factory=Counter)
     is_equal: bool = False
     errors: Counter = field(default_factory=Counter)  # by exit code
-    n_again: int = 0
-    n_may_be_again: int = 0
+    n_again: int = 0  # parts that were written again
     seconds: float = 0.0
-    problems: list = field(default_factory=list)
-    history: str = ""
-
-    def failures(self):
-        """Return what is not as promised."""
-        if self.n_again <= self.n_may_be_again:
-            return self.problems
-        again = f"{self.n_again} parts written again, at most {self.n_may_be_again} may be"
-        return [*self.problems, again]
+    problems: list = field(default_factory=list)  # what is not as promised
 
 
 def run(schedule, folder, inputs, undisturbed):
@@ -49,8 +41,8 @@ def run(schedule, folder, inputs, undisturbed):
         Network() as network,
         Cluster(network, folder, inputs, history, schedule) as cluster,
     ):
-        history.add("schedule", schedule=schedule.as_json())
-        verdict = Verdict(schedule.seed, history=str(history.path))
+        history.add("schedule", schedule=schedule)
+        verdict = Verdict(schedule.seed, str(history.path))
         watcher = checker.Watcher(folder / "output" / "out", undisturbed, history)
         actor = Actor(schedule, cluster, history)
         actor.do_all(watcher)
@@ -60,7 +52,7 @@ def run(schedule, folder, inputs, undisturbed):
         verdict.is_equal &= not watcher.problems
         verdict.seconds = history.now()
         history.add("verdict", **vars(verdict))
-    if not verdict.failures():
+    if not verdict.problems:
         for path in folder.iterdir():
             if path != history.path:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -72,16 +64,12 @@ class Actor:
 
     def __init__(self, schedule, cluster, history):
         self.cluster, self.history = cluster, history
-        self.waiting = list(filter(self._is_possible, schedule.faults))
+        self.waiting = [
+            planned for planned in schedule.faults if FAULTS[planned.fault].is_possible()
+        ]
         self.lasting = []  # pairs: when it ends, which
         self.since = None  # when the mark of the next one was reached
         self.deadline = time.monotonic() + PATIENCE
-
-    def _is_possible(self, planned):
-        is_possible = FAULTS[planned.fault].is_possible()
-        if not is_possible:
-            self.history.add("left out", fault=planned.fault)
-        return is_possible
 
     def do_all(self, watcher):
         """Return when the job is done, or when it is not done in time."""
@@ -107,7 +95,7 @@ class Actor:
 
     def _do(self, planned):
         fault = FAULTS[planned.fault]
-        if not fault.do(self.cluster, planned.host):
+        if fault.do(self.cluster, planned.host) is False:
             return False
         self.history.add(
             "injected", fault=planned.fault, host=planned.host, parts=self._n_parts()
@@ -139,7 +127,11 @@ class Actor:
 def _judge(verdict, cluster, undisturbed, history):
     """Compare, count, and note what is wrong."""
     verdict.n_again = checker.written_again(cluster)
-    verdict.n_may_be_again = checker.may_be_written_again(history)
+    n_at_most = checker.may_be_written_again(history)
+    if verdict.n_again > n_at_most:
+        verdict.problems.append(
+            f"{verdict.n_again} parts written again, at most {n_at_most} may be"
+        )
     ends = [end["code"] for end in history.of("job ended")]
     verdict.errors.update(code for code in ends if code in checker.CODES)
     verdict.problems += checker.problems_of_ends(history)

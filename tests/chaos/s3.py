@@ -1,16 +1,17 @@
 """An S3 server whose every twentieth request goes wrong, while a file says how.
 
 python -m chaos.s3 10.88.0.5 FILE
+
+The file holds "errors" (the server answers 503, and does nothing) or "lost" (it does what
+it was asked for, and the connection ends without an answer).
 """
 
 import itertools
 import logging
-import socket
 import sys
 import threading
 from pathlib import Path
 
-from chaos.network import OBSERVER
 from storages import Faults
 
 PORT = 5000
@@ -19,39 +20,24 @@ PORT = 5000
 ONE_IN = 20
 
 
-class Failing:
-    """A WSGI application before that of a server.
-
-    The file holds "errors" (the server answers 503, and does nothing) or "lost" (it does
-    what it was asked for, and the connection ends without an answer).
-    """
-
-    def __init__(self, app, file):
-        self.app, self.file = app, file
-        self.refusing = Faults(app)
-        self.refusing.answer = lambda method, path: 503
-        self.numbers = itertools.count(1)
-
-    def __call__(self, environ, start_response):
-        kind = self.file.read_text() if self.file.exists() else ""
-        is_observed = environ["REMOTE_ADDR"] == OBSERVER
-        if not kind or is_observed or next(self.numbers) % ONE_IN:
-            return self.app(environ, start_response)
-        print(kind, environ["REQUEST_METHOD"], environ["PATH_INFO"], flush=True)
-        if kind == "errors":
-            return self.refusing(environ, start_response)
-        list(self.app(environ, lambda *answer: None))
-        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-        raise ConnectionAbortedError
-
-
-def main(address, file):
+def main(address, path):
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
     server = ThreadedMotoServer(address, PORT, verbose=False)
     server.start()
-    server._server.app = Failing(server._server.app, Path(file))
+    faults = server._server.app = Faults(server._server.app)
+    numbers, file = itertools.count(1), Path(path)
+
+    def now_and_then(kind, status):
+        def answer(method, path):
+            is_so = file.exists() and file.read_text() == kind
+            return status if is_so and next(numbers) % ONE_IN == 0 else None
+
+        return answer
+
+    faults.answer = now_and_then("errors", 503)
+    faults.loses = now_and_then("lost", "connection")
     threading.Event().wait()
 
 

@@ -1,7 +1,7 @@
 """Which faults a run has, and when: drawn from a seed, the same for the same seed."""
 
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from chaos.faults import FAULTS
@@ -58,28 +58,26 @@ class Schedule:
     faults: tuple[Planned, ...]
     part_seconds: float = 1.0
 
-    def as_json(self):
-        return asdict(self)
-
     @classmethod
     def from_json(cls, said):
         faults = tuple(Planned(**planned) for planned in said["faults"])
         return cls(**{**said, "faults": faults})
 
 
-def draw(seed, patterns=(), n_faults=N_FAULTS):
+def draw(seed, patterns=()):
     """Return the schedule of a seed, of the faults that fit a pattern; of all for none.
 
     The first fault goes in turn from seed to seed, so that as many seeds in a row as there
     are faults have each of them.
     """
-    names = [name for name in FAULTS if is_chosen(name, patterns)]
+    patterns = patterns or ["*"]
+    names = [name for name in FAULTS if any(fnmatchcase(name, p) for p in patterns)]
     rng = random.Random(seed)
     first = names[seed % len(names)]
     storage = FAULTS[first].storage or rng.choice(["local", "local", "s3"])
     fitting = [name for name in names if FAULTS[name].storage in (None, storage)]
     chosen = [first]
-    while len(chosen) < n_faults:
+    while len(chosen) < N_FAULTS:
         further = [name for name in fitting if _may_follow(name, chosen)]
         if not further:
             break
@@ -89,10 +87,6 @@ def draw(seed, patterns=(), n_faults=N_FAULTS):
     marks = sorted(rng.sample(MARKS, len(chosen)))
     faults = map(_planned, [rng] * len(chosen), chosen, marks)
     return Schedule(seed, storage, tuple(faults))
-
-
-def is_chosen(name, patterns):
-    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _may_follow(name, chosen):

@@ -1,5 +1,6 @@
 """The judge of `make chaos` sees what is wrong."""
 
+import io
 import json
 from types import SimpleNamespace
 
@@ -8,7 +9,8 @@ import pytest
 
 from chaos import checker
 from chaos.history import History
-from chaos.job import Place, Undisturbed, model_in, parts_in
+from chaos.job import Place, Undisturbed, model_in
+from digests import parts_in
 
 
 @pytest.fixture
@@ -45,56 +47,48 @@ def history(tmp_path):
         yield history
 
 
-def test_problems__none_of_what_went_well(cluster, undisturbed):
-    assert checker.problems_of_result(cluster, undisturbed) == []
-
-
-def test_problems__one_bit_of_a_p_value(cluster, undisturbed):
-    path = cluster.folder / "out" / "part-00001.parquet"
-    table = pd.read_parquet(path)
+def one_bit(content):
+    table = pd.read_parquet(io.BytesIO(content))
     table.loc[1, "p_value"] += 2**-54
-    table.to_parquet(path)
-
-    assert checker.problems_of_result(cluster, undisturbed) == ["the parts have other bits"]
+    return table.to_parquet()
 
 
-def test_problems__a_block_twice(cluster, undisturbed):
-    data = cluster.folder / "model" / "data-1234"
-    (data / "block-00002.parquet").write_bytes((data / "block-00001.parquet").read_bytes())
+def twice(content):
+    table = pd.read_parquet(io.BytesIO(content))
+    return pd.concat([table, table], ignore_index=True).to_parquet()
 
-    assert checker.problems_of_result(cluster, undisturbed) == ["the model has other bits"]
+
+PART, BLOCK = "out/part-00001.parquet", "model/data-1234/block-00001.parquet"
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["out/_lock.json", "out/.part-00001.1a2b.tmp", "model/data-5"],
+    ("name", "change", "problem", "seen"),
+    [
+        (PART, one_bit, "parts have other bits", "has other bits when it is first seen"),
+        (PART, lambda content: content[:-7], "bits of the result cannot", "cannot be read"),
+        (PART, None, "parts have other bits", "a summary beside 1 parts"),
+        (BLOCK, twice, "the model has other bits", None),
+        ("out/_lock.json", bytes, "_lock.json", None),
+        ("out/.part-00001.1a2b.tmp", bytes, "1a2b.tmp", None),
+        ("model/data-5", bytes, "data-5", None),
+    ],
 )
-def test_problems__what_is_left(cluster, undisturbed, name):
-    (cluster.folder / name).touch()
-
-    [problem] = checker.problems_of_result(cluster, undisturbed)
-
-    assert name.rpartition("/")[2] in problem
-
-
-def test_watcher__half_a_part(cluster, undisturbed, history):
-    path = cluster.folder / "out" / "part-00000.parquet"
-    path.write_bytes(path.read_bytes()[:-7])
+def test_problems__are_those_of_a_change(
+    cluster, undisturbed, history, name, change, problem, seen
+):
+    path = cluster.folder / name
     watcher = checker.Watcher(cluster.folder / "out", undisturbed, history)
+    assert checker.problems_of_result(cluster, undisturbed) == []
 
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(change(path.read_bytes() if path.exists() else b""))
     watcher.look()
 
-    [problem] = watcher.problems
-    assert problem.startswith("part-00000.parquet cannot be read")
-
-
-def test_watcher__a_summary_before_the_last_part(cluster, undisturbed, history):
-    (cluster.folder / "out" / "part-00000.parquet").unlink()
-    watcher = checker.Watcher(cluster.folder / "out", undisturbed, history)
-
-    watcher.look()
-
-    assert watcher.problems == ["a summary beside 1 parts"]
+    [found] = checker.problems_of_result(cluster, undisturbed)
+    assert problem in found
+    assert [seen in found for found in watcher.problems] == [True] * (seen is not None)
 
 
 def test_written_again__counts_writes_after_the_first(cluster):

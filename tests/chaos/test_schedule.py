@@ -1,6 +1,7 @@
-"""Schedules follow from their seeds."""
+"""Schedules follow from their seeds, and docs/reliability.md names each fault."""
 
-import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -10,44 +11,41 @@ from chaos.schedule import draw
 
 SEEDS = range(len(FAULTS))
 
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_draw__is_the_same_for_the_same_seed_and_after_reading(seed, tmp_path):
-    with History(tmp_path / "history.jsonl") as history:
-        history.add("schedule", schedule=draw(seed).as_json())
-
-    assert read_first(tmp_path / "history.jsonl") == draw(seed)
-
-
-def test_draw__has_every_fault_within_as_many_seeds():
-    drawn = {planned.fault for seed in SEEDS for planned in draw(seed).faults}
-
-    assert drawn == {*FAULTS}
-
-
-def test_draw__has_a_hundred_faults_in_thirty_runs():
-    assert sum(len(draw(seed).faults) for seed in range(30)) >= 100
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_draw__ends_with_what_is_for_good_on_a_storage_that_fits(seed):
+def test_draw__is_the_same_while_its_history_is_written(seed, tmp_path):
     schedule = draw(seed)
+    with History(tmp_path / "history.jsonl") as history:
+        history.add("schedule", schedule=schedule)
+
+        assert read_first(tmp_path / "history.jsonl") == schedule == draw(seed)
 
     kinds = [FAULTS[planned.fault] for planned in schedule.faults]
     assert not any(kind.is_for_good for kind in kinds[:-1])
     assert {kind.storage for kind in kinds} <= {None, schedule.storage}
 
 
-def test_draw__only_of_the_faults_asked_for():
+def test_draw__has_every_fault_and_a_hundred_in_thirty_runs():
+    drawn = [planned.fault for seed in range(30) for planned in draw(seed).faults]
+
+    assert {*drawn} == {*FAULTS}
+    assert len(drawn) >= 100
+
+
+def test_draw__only_of_the_faults_that_were_chosen():
     drawn = {planned.fault for planned in draw(3, ["link-*"]).faults}
 
     assert drawn <= {"link-cut", "link-cut-for-longer"}
 
 
-def test_history__is_readable_while_it_is_written(tmp_path):
-    with History(tmp_path / "history.jsonl") as history:
-        history.add("injected", fault="link-cut")
+def test_reliability__names_all_faults_and_no_others():
+    proofs = [
+        line.split("|")[-2]
+        for line in PAGE.read_text().splitlines()
+        if line.count("|") == 5
+    ]
 
-        [line] = (tmp_path / "history.jsonl").read_text().splitlines()
-
-    assert json.loads(line)["fault"] == "link-cut"
+    named = {name for proof in proofs for name in re.findall("`([a-z0-9-]+)`", proof)}
+    assert named == {*FAULTS}
