@@ -5,13 +5,11 @@ Those of built-in kinds are in `kubernetes-validate`, those of the Dask operator
 would only drop them. Both packages are heavy, and in none of the project's extras.
 """
 
-import copy
 from importlib import resources
 
 import jsonschema
 import kubernetes_validate
 import yaml
-from dask_kubernetes.operator.controller import controller
 
 #: What a manifest of any kind has beside its own keys.
 COMMON = {"apiVersion": {}, "kind": {}, "metadata": {"type": "object"}}
@@ -61,45 +59,3 @@ def problems_of(manifest):
     except kubernetes_validate.ValidationError as error:
         return [error.message]
     return []
-
-
-def with_slip(manifest, path, value):
-    """Return a copy of a manifest with another value at a path of keys, or None: no key."""
-    changed = copy.deepcopy(manifest)
-    *parents, last = path
-    place = changed
-    for key in parents:
-        place = place[key]
-    if value is None:
-        del place[last]
-    else:
-        place[last] = value
-    return changed
-
-
-def pods_of(job, namespace="default"):
-    """Return what the Dask operator makes of a DaskJob, by its own functions.
-
-    Returns
-    -------
-    scheduler, service, run : dict
-        Deployment, Service and Pod.
-    workers : list of dict
-        Deployments.
-    """
-    name, cluster = job["metadata"]["name"], job["spec"]["cluster"]["spec"]
-    scheduler, worker = cluster["scheduler"], cluster["worker"]
-    no = {"annotations": {}, "labels": {}}
-    return (
-        controller.build_scheduler_deployment_spec(name, scheduler["spec"], **no),
-        controller.build_scheduler_service_spec(name, scheduler["service"], **no),
-        controller.build_job_pod_spec(
-            name, name, namespace, job["spec"]["job"]["spec"], **no
-        ),
-        [
-            controller.build_worker_deployment_spec(
-                f"{name}-default", namespace, name, f"{i:010x}", worker["spec"], **no
-            )
-            for i in range(worker["replicas"])
-        ],
-    )

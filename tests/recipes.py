@@ -1,21 +1,40 @@
-"""Run the commands of cluster/README.md, in namespaces that stand for a site."""
+"""What tests of the recipes in cluster/ share: their commands, places to run them, data.
 
-import hashlib
+The commands are those that a section of cluster/README.md shows. A test runs them as they
+stand, but for names of places: in a `Terminal`, or in namespaces that stand for a site.
+"""
+
+import datetime
 import os
 import re
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import pyarrow.parquet as pq
+import dask
+import numpy as np
+import pandas as pd
 import pytest
 
-ROOT = Path(__file__).parents[1]
-README = ROOT / "cluster" / "README.md"
+import lpe_dask
+from digests import parts_in
+from waiting import eventually
 
-#: What all machines share, in README: the folder of a test is mounted there.
+ROOT = Path(__file__).parents[1]
+CLUSTER = ROOT / "cluster"
+
+#: The day that the page scores.
+DAY = datetime.date(2026, 11, 20)
+
+#: Seconds that a command may take.
+PATIENCE = 240
+
+#: What all machines of a site share, on the page: the folder of a test is mounted there.
 SHARED = Path("/srv")
 
 #: A preload of workers, with which a run lasts longer than its work.
@@ -37,6 +56,147 @@ def dask_setup(worker):
 """
 
 
+def commands_of(recipe):
+    """Return the commands of a recipe's section, in order, without comments."""
+    sections = re.split(r"^## ", (CLUSTER / "README.md").read_text(), flags=re.MULTILINE)
+    [section] = [text for text in sections if recipe in text.partition("\n")[0].lower()]
+    blocks = re.findall(r"^```console\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [
+        re.sub(r"\s+#.*", "", line[2:]).strip() for line in lines if line.startswith("$ ")
+    ]
+
+
+# Terminals
+
+
+def write_logs(folder, n_files=8):
+    """Write the logs of a day, and nominal ones, on a grid where most distances tie."""
+    rng = np.random.default_rng(0)
+
+    def write(name, low, high, n_rows):
+        rows = rng.integers(low, high, (n_rows, 4)) * 0.125
+        table = pd.DataFrame(rows, columns=["duration", "sent", "received", "errors"])
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table.to_parquet(path)
+
+    write("nominal/a.parquet", 0, 30, 3000)
+    for i in range(n_files):
+        write(f"in/{DAY}/{i:03}.parquet", -5, 35, 400)
+
+
+def parts_by_threads(job, folder, places=()):
+    """Return digests of the parts that ``--scheduler threads`` writes to another folder."""
+    text = placed(Path(job).read_text(), dict(places))
+    elsewhere = re.sub(
+        r"^output = .*$", f'output = "{folder}/out"', text, flags=re.MULTILINE
+    )
+    assert elsewhere != text
+    folder.mkdir()
+    copy = folder / "by-threads.toml"
+    copy.write_text(elsewhere)
+    with dask.config.set(scheduler="threads"):
+        lpe_dask.run(copy, date=DAY)
+    return parts_in(folder / "out")
+
+
+def placed(text, places):
+    """Return a text of the page with other names of places."""
+    for name, other in places.items():
+        text = text.replace(name, other)
+    return text
+
+
+def copy_recipes(folder, places):
+    """Copy cluster/ into a folder, with other names of places in its files."""
+    shutil.copytree(CLUSTER, folder / "cluster")
+    for path in (folder / "cluster").rglob("*"):
+        if path.is_file():
+            path.write_text(placed(path.read_text(), places))
+
+
+def local_places():
+    """Return what stands for the scheduler of the page on this machine."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return {"10.0.0.1": "127.0.0.1", "8786": str(bound.getsockname()[1])}
+
+
+class Terminal:
+    """Where commands of a page are run: a folder with cluster/, and an environment.
+
+    Attributes
+    ----------
+    places : dict
+        What stands for something else in this test: a text of the page -> another text.
+    environment : dict
+    """
+
+    def __init__(self, folder, places, environment):
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self.folder, self.places = folder, places
+        self.environment = os.environ | environment | {"PATH": programs}
+        self._left = []
+        copy_recipes(folder, places)
+
+    def type(self, command):
+        """Run a command to its end; one of Dask's goes on until the terminal is closed."""
+        command = placed(command, self.places)
+        program, *arguments = shlex.split(command)
+        if program == "export":
+            self.environment |= dict(argument.split("=", 1) for argument in arguments)
+            return None
+        if program == "dask":
+            return self.start(command)
+        return subprocess.run(
+            ["bash", "-euc", command], cwd=self.folder, env=self.environment,
+            capture_output=True, text=True, timeout=PATIENCE,
+        )  # fmt: skip
+
+    def type_all(self, recipe):
+        """Run all commands of a recipe's section; each has to succeed."""
+        for command in commands_of(recipe):
+            done = self.type(command)
+            if isinstance(done, subprocess.CompletedProcess):
+                assert done.returncode == 0, (command, done.stdout, done.stderr)
+
+    def start(self, command):
+        """Start a command, with its output in a file, and return its process."""
+        log = self.folder / f"log-{len(self._left)}.txt"
+        with open(log, "w") as file:
+            process = subprocess.Popen(
+                shlex.split(command), cwd=self.folder, env=self.environment,
+                stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        process.log = log
+        self._left.append(process)
+        if "scheduler" in shlex.split(command)[1]:
+            assert eventually(lambda: "Scheduler at:" in log.read_text(), 60), (
+                log.read_text()
+            )
+        return process
+
+    def close(self):
+        for process in self._left:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # the workers of a nanny as well
+            process.wait()
+
+
+@contextmanager
+def terminal(folder, places=(), **environment):
+    """Give a `Terminal`; nothing that was started in it survives the context."""
+    opened = Terminal(folder, dict(places), environment)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+# Sites
+
+
 def skip_unless(*programs):
     """Skip a test where it cannot run, and say why."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
@@ -48,24 +208,15 @@ def skip_unless(*programs):
         pytest.skip("this machine allows no namespaces")
 
 
-def commands_of(section):
-    """Return the commands of a section of README, each as one line."""
-    [text] = re.findall(
-        rf"^## {section}\n(.*?)(?=^## |\Z)", README.read_text(), re.MULTILINE | re.DOTALL
-    )
-    blocks = re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    lines = "".join(blocks).replace("\\\n", "").splitlines()
-    return [re.sub(r"\s+#.*", "", line[2:]) for line in lines if line.startswith("$ ")]
-
-
 def make_site(folder):
-    """Fill a folder as README says, with the environment of these tests."""
+    """Fill a folder as the page says, with the environment of these tests."""
     (folder / "home" / ".ssh").mkdir(parents=True, mode=0o700)
     here = folder / "lpe"
     here.mkdir()
     (here / ".venv").symlink_to(sys.prefix)
     (here / "lpe-dask").symlink_to(ROOT)
-    subprocess.run([sys.executable, ROOT / "cluster" / "example.py"], cwd=here, check=True)
+    subprocess.run([sys.executable, CLUSTER / "example.py"], cwd=here, check=True)
+    return folder
 
 
 def run_at_site(folder, script, seconds, program=(), slow=0.0):
@@ -109,22 +260,17 @@ def run_at_site(folder, script, seconds, program=(), slow=0.0):
     return done.stdout
 
 
-def digest_of_one_process(folder):
-    """Return the digest of the job of README with `--scheduler threads`."""
+def parts_of_site(folder):
+    """Return digests of the parts of the finished output of a site."""
+    output = folder / "lpe" / "out"
+    assert (output / "_summary.json").exists()
+    return parts_in(output)
+
+
+def parts_of_one_process(folder):
+    """Return those of the job of the page with `--scheduler threads`."""
     make_site(folder)
     program = Path(sys.executable).with_name("lpe-dask")
     command = [program, "run", "job.toml", "--scheduler", "threads"]
     subprocess.run(command, cwd=folder / "lpe", check=True, capture_output=True)
-    return digest(folder / "lpe" / "out")
-
-
-def digest(output):
-    """Return a hash of the names and values of all parts of a finished output."""
-    assert (output / "_summary.json").exists()
-    found = hashlib.sha256()
-    for path in sorted(output.glob("part-*")):
-        table = pq.read_table(path)
-        found.update(path.name.encode())
-        for name in table.column_names:
-            found.update(f"{name} {table[name].to_pylist()!r}".encode())
-    return found.hexdigest()[:16]
+    return parts_of_site(folder)

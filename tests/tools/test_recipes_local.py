@@ -11,18 +11,10 @@ from pathlib import Path
 import pytest
 from dask.utils import parse_bytes
 
+from digests import parts_in
 from lpe_dask.batch.job_file import read_job
 from lpe_dask.cli.outcome import REFUSED, TERMINATED
-from recipe_pages import (
-    CLUSTER,
-    DAY,
-    copy_recipes,
-    hashes_by_threads,
-    hashes_in,
-    terminal,
-    type_all,
-    write_logs,
-)
+from recipes import CLUSTER, DAY, copy_recipes, parts_by_threads, terminal
 from waiting import eventually
 
 RECIPE = CLUSTER / "local"
@@ -30,17 +22,10 @@ UNITS = ["lpe-nightly.service", "lpe-nightly.timer"]
 
 
 @pytest.fixture
-def logs(tmp_path):
-    write_logs(tmp_path / "logs")
-    return tmp_path / "logs"
-
-
-@pytest.fixture
 def expected(logs, tmp_path, monkeypatch):
-    """Hashes of the parts that ``--scheduler threads`` writes."""
+    """Digests of the parts that ``--scheduler threads`` writes."""
     monkeypatch.setenv("LPE_DATA", str(logs))
-    (tmp_path / "expected").mkdir()
-    return hashes_by_threads(RECIPE / "nightly.toml", tmp_path / "expected")
+    return parts_by_threads(RECIPE / "nightly.toml", tmp_path / "expected")
 
 
 @pytest.fixture
@@ -64,10 +49,10 @@ def service_in(folder):
 @pytest.mark.cluster
 def test_page__gives_the_bits_of_threads(tmp_path, logs, expected):
     with terminal(tmp_path, {"/srv/logs": str(logs)}) as opened:
-        type_all("local", opened)
+        opened.type_all("local")
 
     assert len(expected) == 8
-    assert hashes_in(logs / "out" / str(DAY)) == expected
+    assert parts_in(logs / "out" / str(DAY)) == expected
 
 
 def test_memory__of_the_workers_fits_into_that_of_the_unit(monkeypatch):
@@ -79,15 +64,6 @@ def test_memory__of_the_workers_fits_into_that_of_the_unit(monkeypatch):
 
 
 # systemd
-
-
-def verified(folder):
-    """Return what systemd-analyze says about the units in a folder."""
-    done = subprocess.run(
-        ["systemd-analyze", "verify", *[folder / name for name in UNITS]],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    return done.stdout + done.stderr
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
@@ -105,7 +81,12 @@ def test_units__are_verified_and_a_slip_is_found(tmp_path, place, right, wrong):
         text = (place / "cluster" / "local" / name).read_text()
         (tmp_path / name).write_text(text.replace(right, wrong) if right else text)
 
-    assert bool(verified(tmp_path)) == bool(right), verified(tmp_path)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *[tmp_path / name for name in UNITS]],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert bool(said) == bool(right), said
 
 
 def test_service__starts_again_what_may_pass():
@@ -137,36 +118,26 @@ def test_service__is_stopped_in_time_and_resumes(logs, expected, place):
             process.kill()
     assert process.returncode == TERMINATED, said
     assert not (out / "_lock.json").exists()
-    assert hashes_in(out) != expected  # it was stopped in the middle
+    assert parts_in(out) != expected  # it was stopped in the middle
 
     subprocess.run(command, cwd=place, check=True, capture_output=True)
-    assert hashes_in(out) == expected
+    assert parts_in(out) == expected
 
 
 # cron
 
-needs_cron = pytest.mark.skipif(not shutil.which("crontab"), reason="needs crontab")
 
+@pytest.mark.skipif(not shutil.which("crontab"), reason="needs crontab")
+@pytest.mark.parametrize("hours", ["6-12", "6-25"])
+def test_crontab__is_correct_and_a_slip_is_found(tmp_path, hours):
+    path = tmp_path / "crontab"
+    path.write_text((RECIPE / "crontab").read_text().replace("10 6-12", f"10 {hours}"))
 
-def checked(path):
-    """Return whether cron would take a crontab; it is not installed."""
     done = subprocess.run(["crontab", "-n", path], capture_output=True, text=True)
+
     if "usage" in done.stderr:
         pytest.skip("this crontab has no -n, as Debian's does, to check a file")
-    return done.returncode == 0
-
-
-@needs_cron
-def test_crontab__is_correct():
-    assert checked(RECIPE / "crontab")
-
-
-@needs_cron
-def test_crontab__with_a_slip_is_found(tmp_path):
-    slip = tmp_path / "crontab"
-    slip.write_text((RECIPE / "crontab").read_text().replace("10 6-12", "10 6-25"))
-
-    assert not checked(slip)
+    assert (done.returncode == 0) == (hours == "6-12")
 
 
 @pytest.mark.cluster
@@ -182,7 +153,7 @@ def test_crontab__runs_in_the_bare_environment_of_cron(logs, expected, place):
     for _ in range(2):
         subprocess.run(["/bin/sh", "-c", command], env=bare | settings, check=True)
 
-    assert hashes_in(logs / "out" / str(DAY)) == expected
+    assert parts_in(logs / "out" / str(DAY)) == expected
     log = (place / "nightly.log").read_text()
     assert log.count("written to") == 1
     assert "nothing to do" in log.splitlines()[-1]

@@ -6,18 +6,9 @@ import threading
 import fsspec
 import pytest
 
+from digests import parts_in
 from lpe_dask.cli.outcome import LATER
-from recipe_pages import (
-    CLUSTER,
-    DAY,
-    commands_of,
-    free_port,
-    hashes_by_threads,
-    hashes_in,
-    terminal,
-    type_all,
-    write_logs,
-)
+from recipes import CLUSTER, DAY, commands_of, local_places, parts_by_threads, terminal
 from storages import s3_server
 from waiting import eventually
 
@@ -28,20 +19,10 @@ ABOUT = ("_reasons.pqt", "_report.html", "_summary.json")
 
 
 @pytest.fixture
-def logs(tmp_path):
-    write_logs(tmp_path / "logs")
-    return tmp_path / "logs"
-
-
-@pytest.fixture
 def expected(logs, tmp_path):
-    """Hashes of the parts that ``--scheduler threads`` writes from local files."""
-    (tmp_path / "expected").mkdir()
-    return hashes_by_threads(
-        CLUSTER / "s3" / "nightly.toml",
-        tmp_path / "expected",
-        {"s3://${LPE_BUCKET}": str(logs)},
-    )
+    """Digests of the parts that ``--scheduler threads`` writes from local files."""
+    places = {"s3://${LPE_BUCKET}": str(logs)}
+    return parts_by_threads(CLUSTER / "s3/nightly.toml", tmp_path / "expected", places)
 
 
 @pytest.fixture
@@ -51,13 +32,9 @@ def server(logs, expected):
     with s3_server(environment) as faults:
         for part in ("nominal", "in"):
             fsspec.filesystem("s3").put(f"{logs / part}", "bucket/", recursive=True)
-        places = {
-            "https://s3.example": environment["AWS_ENDPOINT_URL"],
-            "my-bucket": "bucket",
-            "10.0.0.1": "127.0.0.1",
-            "8786": str(free_port()),
-        }
-        yield faults, places
+        url = environment["AWS_ENDPOINT_URL"]
+        places = {"https://s3.example": url, "my-bucket": "bucket"}
+        yield faults, places | local_places()
 
 
 def names_in(folder):
@@ -72,9 +49,9 @@ def test_page__gives_the_bits_of_threads(server, expected, tmp_path):
     faults.answer = lambda method, path: asked.add((method, path))
 
     with terminal(tmp_path, places) as opened:
-        type_all("s3", opened)
+        opened.type_all("s3")
 
-    assert hashes_in(OUT) == expected
+    assert parts_in(OUT) == expected
     assert names_in("bucket/out") == {f"{DAY}/{name}" for name in (*ABOUT, *expected)}
     assert "manifest.json" in names_in("bucket/model")
     assert any(path.startswith("/bucket/spool/") for _, path in asked)
@@ -102,7 +79,7 @@ def test_run__that_was_killed_is_continued_and_a_second_one_refused(
             for command in [*before, before[-1]]:  # two of them
                 opened.type(command)
             killed = opened.start(run)
-            assert eventually(lambda: hashes_in(OUT), 60), killed.log.read_text()
+            assert eventually(lambda: parts_in(OUT), 60), killed.log.read_text()
             second = opened.type(run)
             killed.kill()
             killed.wait()
@@ -114,5 +91,5 @@ def test_run__that_was_killed_is_continued_and_a_second_one_refused(
     assert "locked" in second.stderr
     assert third.returncode == 0, third.stderr
     assert re.search(r"^[1-8] of 8 ", third.stderr, re.MULTILINE)
-    assert hashes_in(OUT) == expected
+    assert parts_in(OUT) == expected
     assert names_in("bucket/out") == {f"{DAY}/{name}" for name in (*ABOUT, *expected)}

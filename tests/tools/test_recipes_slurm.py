@@ -6,21 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from recipes import (
-    SHARED,
-    commands_of,
-    digest,
-    digest_of_one_process,
-    make_site,
-    run_at_site,
-    skip_unless,
-)
+from recipes import SHARED, commands_of, parts_of_site, run_at_site, skip_unless
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 SLURM = [sys.executable, str(Path(__file__).with_name("slurm.py")), f"{SHARED}/slurm"]
 
-COMMANDS = commands_of("SLURM")
+COMMANDS = commands_of("slurm")
 [SUBMIT] = [command for command in COMMANDS if command.startswith("sbatch ")]
 [RUNNER] = [command for command in COMMANDS if command.startswith("salloc ")]
 ADAPTIVE = COMMANDS[COMMANDS.index("mkdir -p ~/.config/dask") :]
@@ -38,17 +30,6 @@ def _can_run():
     skip_unless("slurmctld", "slurmd", "munged", "sbatch")
 
 
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory):
-    return digest_of_one_process(tmp_path_factory.mktemp("threads"))
-
-
-@pytest.fixture
-def site(tmp_path):
-    make_site(tmp_path)
-    return tmp_path
-
-
 def on_slurm(site, script, slow=0.0):
     return run_at_site(site, WAITING + script, 400, SLURM, slow)
 
@@ -57,11 +38,11 @@ def log_of(site, job=1):
     return (site / "lpe" / f"lpe-{job}.log").read_text()
 
 
-def test_sbatch__gives_the_bits_of_one_process(site, expected):
+def test_sbatch__gives_the_bits_of_one_process(site, parts_of_threads):
     on_slurm(site, f"{SUBMIT}; finished")
 
     assert "exit code 0, start 0" in log_of(site)
-    assert digest(site / "lpe" / "out") == expected
+    assert parts_of_site(site) == parts_of_threads
 
 
 @pytest.mark.slow
@@ -74,61 +55,40 @@ def test_sbatch__matches_memory_and_threads_to_what_slurm_grants(site):
     assert set(re.findall(r"Start worker at: +tcp://([\d.]+):", said)) == {"10.88.9.1"}
 
 
+PREEMPTION = 'sbatch --partition=urgent --exclusive --nodes=3 --wrap="sleep 1"'
+
+#: With the scheduler, the client and a worker, none of which can release the lock.
+LOSS = f"""
+    for pid in $(grep -lzx SLURMD_NODENAME=n1 /proc/[0-9]*/environ | cut -d/ -f3); do
+        kill -KILL $pid $(ps -o ppid= -p $pid) || true
+    done
+    kill -KILL $(cat {SHARED}/slurm/slurmd-n1.pid)
+"""
+
+#: ``--signal=B:TERM@120`` sends the batch script the same signal.
+TIME_OVER = "scancel --batch --signal=TERM 1"
+
+
 @pytest.mark.slow
-def test_sbatch__is_started_again_by_slurm_when_it_was_preempted(site, expected):
-    script = f"""
-        {SUBMIT}
-        parts 5
-        sbatch --partition=urgent --exclusive --nodes=3 --wrap="sleep 1"
-        finished
-        scontrol show job 1
-    """
+@pytest.mark.parametrize(
+    ("event", "words", "nodes"),
+    [
+        (PREEMPTION, ["exit code 143, start 0", "parts exist already"], ""),
+        (LOSS, ["from a run that died"], " NodeList=n[2-3]"),
+        (TIME_OVER, ["exit code 143, start 0"], ""),
+    ],
+    ids=["preempted", "first node lost", "time nearly over"],
+)
+def test_sbatch__is_started_again(site, parts_of_threads, event, words, nodes):
+    script = f"{SUBMIT}\nparts 5\n{event}\nfinished\nscontrol show job 1"
 
     said = on_slurm(site, script, slow=0.7)
 
     assert "Restarts=1" in said
-    assert "exit code 143, start 0" in log_of(site)
-    assert "parts exist already" in log_of(site)
-    assert "exit code 0, start 1" in log_of(site)
-    assert digest(site / "lpe" / "out") == expected
-
-
-@pytest.mark.slow
-def test_sbatch__is_started_again_on_other_nodes_when_its_first_one_is_lost(site, expected):
-    """With the scheduler, the client and a worker, none of which can release the lock."""
-    script = f"""
-        {SUBMIT}
-        parts 5
-        for pid in $(grep -lzx SLURMD_NODENAME=n1 /proc/[0-9]*/environ | cut -d/ -f3); do
-            kill -KILL $pid $(ps -o ppid= -p $pid) || true
-        done
-        kill -KILL $(cat {SHARED}/slurm/slurmd-n1.pid)
-        finished
-        scontrol show job 1
-    """
-
-    said = on_slurm(site, script, slow=0.7)
-
-    assert "Restarts=1" in said
-    assert " NodeList=n[2-3]" in said
-    assert "from a run that died" in log_of(site)
-    assert "exit code 0, start 1" in log_of(site)
-    assert digest(site / "lpe" / "out") == expected
-
-
-@pytest.mark.slow
-def test_sbatch__requeues_itself_when_its_time_is_nearly_over(site, expected):
-    """``--signal=B:TERM@120`` sends the batch script the same signal."""
-    script = (
-        f"{SUBMIT}; parts 5; scancel --batch --signal=TERM 1; finished; scontrol show job 1"
-    )
-
-    said = on_slurm(site, script, slow=0.7)
-
-    assert "Restarts=1" in said
-    assert "exit code 143, start 0" in log_of(site)
-    assert "exit code 0, start 1" in log_of(site)
-    assert digest(site / "lpe" / "out") == expected
+    assert nodes in said
+    for expected in (*words, "exit code 0, start 1"):
+        assert expected in log_of(site)
+    assert parts_of_site(site) == parts_of_threads
 
 
 @pytest.mark.slow
@@ -169,13 +129,13 @@ def test_sbatch__requeues_itself_after_what_may_pass(site):
 
 
 @pytest.mark.slow
-def test_runner__gives_the_bits_of_one_process(site, expected):
+def test_runner__gives_the_bits_of_one_process(site, parts_of_threads):
     pytest.importorskip("dask_jobqueue")
 
     said = on_slurm(site, RUNNER)
 
     assert re.findall(r"Memory: +(.+)", said) == ["1.80 GiB"] * 3
-    assert digest(site / "lpe" / "out") == expected
+    assert parts_of_site(site) == parts_of_threads
 
 
 @pytest.mark.slow
@@ -190,7 +150,9 @@ def test_runner__ends_with_the_exit_code_of_the_command(site):
 
 
 @pytest.mark.slow
-def test_adaptive__replaces_workers_that_are_cancelled_or_at_their_end(site, expected):
+def test_adaptive__replaces_workers_that_are_cancelled_or_at_their_end(
+    site, parts_of_threads
+):
     pytest.importorskip("dask_jobqueue")
     *before, run = ADAPTIVE
     # Every worker lives half a minute; the nodes are where no route leads out.
@@ -209,4 +171,4 @@ def test_adaptive__replaces_workers_that_are_cancelled_or_at_their_end(site, exp
     said = on_slurm(site, script, slow=3)
 
     assert int(re.search(r"jobs: (\d+)", said)[1]) > 2
-    assert digest(site / "lpe" / "out") == expected
+    assert parts_of_site(site) == parts_of_threads

@@ -5,15 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes import (
-    SHARED,
-    commands_of,
-    digest,
-    digest_of_one_process,
-    make_site,
-    run_at_site,
-    skip_unless,
-)
+from recipes import SHARED, commands_of, parts_of_site, run_at_site, skip_unless
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -26,7 +18,7 @@ ssh-keyscan 10.0.0.1 10.0.0.2 10.0.0.3 > ~/.ssh/known_hosts
 """
 
 #: The command of README, and what comes before it.
-*BEFORE, RUN = commands_of("SSH")
+*BEFORE, RUN = commands_of("ssh")
 KEYS = "\n".join(COPY_KEY if "ssh-copy-id" in line else line for line in BEFORE)
 
 N_PARTS = "$(ls out 2> /dev/null | grep -c part-)"
@@ -38,18 +30,7 @@ def _can_run():
     skip_unless("/usr/sbin/sshd", "ssh-keygen", "ssh-keyscan", "ss")
 
 
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory):
-    return digest_of_one_process(tmp_path_factory.mktemp("threads"))
-
-
-@pytest.fixture
-def site(tmp_path):
-    make_site(tmp_path)
-    return tmp_path
-
-
-def test_readme__leads_to_the_bits_of_one_process(site, expected):
+def test_readme__leads_to_the_bits_of_one_process(site, parts_of_threads):
     """And every process listens on the address that was given for it, and on no other."""
     observed = RUN.replace(
         " lpe-dask run",
@@ -59,7 +40,7 @@ def test_readme__leads_to_the_bits_of_one_process(site, expected):
 
     run_at_site(site, f"{KEYS}\n{observed}", 240, SSHD)
 
-    assert digest(site / "lpe" / "out") == expected
+    assert parts_of_site(site) == parts_of_threads
     places = [
         line.split()[3] for line in (site / "lpe" / "listening").read_text().splitlines()
     ]
@@ -68,17 +49,17 @@ def test_readme__leads_to_the_bits_of_one_process(site, expected):
 
 
 @pytest.mark.slow
-def test_over_ssh__takes_ipv6(site, expected):
+def test_over_ssh__takes_ipv6(site, parts_of_threads):
     six = RUN.replace("10.0.0.1,10.0.0.2,10.0.0.3", "fd00::1")
     scan = "ssh-keyscan fd00::1 >> ~/.ssh/known_hosts"
 
     run_at_site(site, f"{KEYS}\n{scan}\n{six}", 240, SSHD)
 
-    assert digest(site / "lpe" / "out") == expected
+    assert parts_of_site(site) == parts_of_threads
 
 
 @pytest.mark.slow
-def test_over_ssh__passes_sigterm_on_and_the_same_command_resumes(site, expected):
+def test_over_ssh__passes_sigterm_on_and_the_same_command_resumes(site, parts_of_threads):
     script = f"""
         {KEYS}
         {RUN} &
@@ -94,7 +75,7 @@ def test_over_ssh__passes_sigterm_on_and_the_same_command_resumes(site, expected
     assert "exit code 143" in said
     assert ", lock: \n" in said
     assert "parts exist already" in said
-    assert digest(site / "lpe" / "out") == expected
+    assert parts_of_site(site) == parts_of_threads
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,9 @@ import subprocess
 
 import pytest
 
+from digests import parts_in
 from lpe_dask.cli.outcome import REFUSED
-from recipe_pages import (
-    CLUSTER,
-    DAY,
-    commands_of,
-    free_port,
-    hashes_by_threads,
-    hashes_in,
-    terminal,
-    type_all,
-    write_logs,
-)
+from recipes import CLUSTER, DAY, commands_of, local_places, parts_by_threads, terminal
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
 
@@ -29,22 +20,16 @@ def make_certificates(folder):
 
 
 @pytest.mark.cluster
-def test_page__gives_the_bits_of_threads_and_strangers_get_nothing(tmp_path, monkeypatch):
-    logs = tmp_path / "logs"
-    write_logs(logs)
+def test_page__gives_the_bits_of_threads_and_strangers_get_nothing(
+    tmp_path, logs, monkeypatch
+):
     monkeypatch.setenv("LPE_DATA", str(logs))
-    (tmp_path / "expected").mkdir()
-    expected = hashes_by_threads(CLUSTER / "local" / "nightly.toml", tmp_path / "expected")
-    places = {
-        "/srv/logs": str(logs),
-        "/srv/tls": str(tmp_path / "tls"),
-        "10.0.0.1": "127.0.0.1",
-        "8786": str(free_port()),
-    }
+    expected = parts_by_threads(CLUSTER / "local" / "nightly.toml", tmp_path / "expected")
+    places = {"/srv/logs": str(logs), "/srv/tls": str(tmp_path / "tls")}
 
-    with terminal(tmp_path, places) as opened:
-        type_all("tls", opened)
-        assert hashes_in(logs / "out" / str(DAY)) == expected
+    with terminal(tmp_path, places | local_places()) as opened:
+        opened.type_all("tls")
+        assert parts_in(logs / "out" / str(DAY)) == expected
 
         run = commands_of("tls")[-1].replace(str(DAY), "2026-11-21")
         shutil.copytree(logs / "in" / str(DAY), logs / "in" / "2026-11-21")
