@@ -64,21 +64,22 @@ def write_job(folder, place):
     return str(path)
 
 
+def read(url):
+    """Return the rows of the Parquet files in a folder, on any storage."""
+    filesystem, root = fsspec.core.url_to_fs(url)
+    paths = sorted(filesystem.glob(f"{root}/*.parquet"))
+    return pd.concat([pd.read_parquet(filesystem.open(path)) for path in paths])
+
+
 def scored(place):
     """Return the rows that the run of the day has written."""
-    filesystem, root = fsspec.core.url_to_fs(f"{place}/out/{DAY}")
-    paths = sorted(filesystem.glob(f"{root}/part-*.parquet"))
-    return pd.concat([pd.read_parquet(filesystem.open(path)) for path in paths])
+    return read(f"{place}/out/{DAY}")
 
 
 def expected(place):
     """Return the p-values of the rows of the day, without a run."""
-    filesystem, root = fsspec.core.url_to_fs(place)
-    frames = [
-        pd.concat([pd.read_parquet(filesystem.open(p)) for p in sorted(filesystem.find(d))])
-        for d in (f"{root}/nominal", f"{root}/in/{DAY}")
-    ]
-    return lpe_dask.score(frames[1], frames[0], n_neighbors=3)
+    rows, nominal = read(f"{place}/in/{DAY}"), read(f"{place}/nominal")
+    return lpe_dask.score(rows, nominal, n_neighbors=3)
 
 
 def names_in(url):

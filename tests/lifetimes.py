@@ -1,24 +1,17 @@
 """What users do with a cluster, as tables: kinds of input, entries, uses, and losses.
 
-    python tests/lifetimes.py [--rows 300000]       prints which of them give the right bits
-
-Only the public face is used, so the tables can be printed for any version of the package.
-What is right comes from the same rows as one array, in threads.
+Only the public face is used. What is right comes from the same rows as one array, in
+threads.
 """
 
-import argparse
 import gc
-import itertools
 import os
 import signal
-import sys
 import tempfile
 import threading
 import time
-import warnings
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import dask
@@ -31,52 +24,6 @@ from distributed import Client, LocalCluster, wait
 import lpe_dask
 from lpe_dask import LPE
 from processes import are_up, local_cluster
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=300_000)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        tables = Tables.of(options.rows, Path(folder))
-        stage = stack.enter_context(staged())
-        n_failed = 0
-        print(f"kind x entry, {options.rows} rows: uses that failed")
-        for kind, entry in itertools.product(KINDS, ENTRIES):
-            checks = {
-                use: partial(check_use, tables, kind, entry, use, stage.client)
-                for use in uses_of(kind)
-            }
-            n_failed += _print_row(kind, entry, checks)
-        print("loss: kinds that failed after it")
-        for loss in LOSSES:
-            errors = _errors_of_kinds(partial(check_loss, tables, loss, stage), KINDS)
-            said = [f"{kind}: {_brief(error)}" for kind, error in errors.items()]
-            print(f"{loss:34} {'; '.join(said) or f'all {len(KINDS)} right'}", flush=True)
-            n_failed += len(errors)
-        print(f"{n_failed} failed")
-    return int(n_failed > 0)
-
-
-def _print_row(kind, entry, checks):
-    errors = {name: _error_of(check) for name, check in checks.items()}
-    failed = [f"{name}: {error}" for name, error in errors.items() if error]
-    said = "; ".join(failed) or f"all {len(errors)} right"
-    print(f"{kind:15} {entry:18} {said}", flush=True)
-    return len(failed)
-
-
-def _error_of(check):
-    try:
-        check()
-    except Exception as error:
-        return _brief(error)
-    return ""
-
-
-def _brief(error):
-    return f"{type(error).__name__} {' '.join(str(error).split())[:50]}"
-
 
 # Rows in all kinds
 
@@ -476,22 +423,15 @@ ONE_AT_A_TIME = ("lost during fit", "lost while scoring")
 
 
 def check_loss(tables, loss, stage, kinds=tuple(KINDS)):
-    """Lose something, and score with models and with results built before.
-
-    Returns the errors by kind.
-    """
-    happen, errors = LOSSES[loss], {}
-    if loss in ONE_AT_A_TIME:
-        for kind in kinds:
-            check = partial(_check_loss, tables, [kind], happen, stage)
-            errors |= _errors_of_kinds(check, [kind])
-        return errors
-    return _check_loss(tables, kinds, happen, stage)
+    """Lose something, and score with models and with results built before."""
+    groups = [[kind] for kind in kinds] if loss in ONE_AT_A_TIME else [kinds]
+    for group in groups:
+        _check_loss(tables, group, LOSSES[loss], stage)
 
 
 def _check_loss(tables, kinds, happen, stage):
     stage.ready()
-    models, before, errors = {}, {}, {}
+    models, before = {}, {}
     for kind in kinds:  # the same models live through all losses
         models[kind] = model = tables.fitted_on(kind)
         before[kind] = model.score_samples(KINDS[kind](tables, "new")), model.p_values_
@@ -500,24 +440,11 @@ def _check_loss(tables, kinds, happen, stage):
     if is_gone:
         tables.fitted.pop("persisted", None)
     for kind, model in models.items():
-        check = partial(_check_after, tables, kind, model, before[kind], is_gone)
-        errors |= _errors_of_kinds(check, [kind])
-    return errors
-
-
-def _errors_of_kinds(check, kinds):
-    try:
-        return check() or {}
-    except Exception as error:
-        return dict.fromkeys(kinds, error)
-
-
-def _check_after(tables, kind, model, before, is_gone):
-    if kind == "persisted" and is_gone:
-        _compare_elsewhere(tables, kind, model)
-        return
-    _compare_both(tables, *before)
-    _compare(tables, kind, model)
+        if kind == "persisted" and is_gone:
+            _compare_elsewhere(tables, kind, model)
+        else:
+            _compare_both(tables, *before[kind])
+            _compare(tables, kind, model)
 
 
 def _compare(tables, kind, model):
@@ -545,8 +472,3 @@ def _compare_elsewhere(tables, kind, model):
             raise
     else:
         np.testing.assert_array_equal(np.asarray(actual), tables.right["score_samples"])
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    sys.exit(main())

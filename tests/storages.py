@@ -145,7 +145,22 @@ def s3_server(environment):
 REPLACED = set()
 
 
-class StaleFileSystem(LocalFileSystem):
+class _Folder(LocalFileSystem):
+    """A local folder under a protocol of its own."""
+
+    cachable = False
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return LocalFileSystem._strip_protocol(
+            str(path).removeprefix(f"{cls.protocol[0]}://")
+        )
+
+    def unstrip_protocol(self, name):
+        return f"{self.protocol[0]}://{self._strip_protocol(name)}"
+
+
+class StaleFileSystem(_Folder):
     """A local folder as NFS shows it to another machine, at ``stale:///path``.
 
     New names are listed late, and a file that was replaced is stale at the first reading.
@@ -156,13 +171,6 @@ class StaleFileSystem(LocalFileSystem):
 
     #: Seconds until a new name is listed.
     lag = 0.5
-
-    @classmethod
-    def _strip_protocol(cls, path):
-        return LocalFileSystem._strip_protocol(str(path).removeprefix("stale://"))
-
-    def unstrip_protocol(self, name):
-        return f"stale://{self._strip_protocol(name)}"
 
     def ls(self, path, detail=False, **options):
         entries = super().ls(path, detail=True, **options)
@@ -189,21 +197,13 @@ def _made(path):
         return time.time()
 
 
-class CountingFileSystem(LocalFileSystem):
+class CountingFileSystem(_Folder):
     """A local folder, at ``counting:///path``, that counts what is asked of it."""
 
     protocol = ("counting",)
-    cachable = False
 
     #: How often each file was opened.
     opened: ClassVar[Counter] = Counter()
-
-    @classmethod
-    def _strip_protocol(cls, path):
-        return LocalFileSystem._strip_protocol(str(path).removeprefix("counting://"))
-
-    def unstrip_protocol(self, name):
-        return f"counting://{self._strip_protocol(name)}"
 
     def _open(self, path, mode="rb", **options):
         self.opened[os.path.basename(path)] += 1
@@ -214,7 +214,7 @@ class Death(BaseException):
     """The process is killed: nothing that it does after that acts."""
 
 
-class BreakingFileSystem(LocalFileSystem):
+class BreakingFileSystem(_Folder):
     """A local folder, at ``breaking:///path``, of which each change can be made to fail.
 
     A file is written when it is flushed or closed, a folder removed file by file.
@@ -232,7 +232,6 @@ class BreakingFileSystem(LocalFileSystem):
     """
 
     protocol = ("breaking",)
-    cachable = False
     breaks = None
     changes: ClassVar = []
     is_dead = False
@@ -242,13 +241,6 @@ class BreakingFileSystem(LocalFileSystem):
         """Let everything act again, but for what ``breaks`` says, counted from 0."""
         cls.breaks, cls.is_dead = breaks and staticmethod(breaks), False
         cls.changes.clear()
-
-    @classmethod
-    def _strip_protocol(cls, path):
-        return LocalFileSystem._strip_protocol(str(path).removeprefix("breaking://"))
-
-    def unstrip_protocol(self, name):
-        return f"breaking://{self._strip_protocol(name)}"
 
     # What changes
 
