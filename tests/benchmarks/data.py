@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -20,23 +19,17 @@ from benchmarks import shapes
 
 _Number = TypeVar("_Number", bound=np.generic)
 
+#: ``rows(n_rows, n_features)`` of that shape. FileNotFoundError where a table is missing.
+Rows = Callable[[int, int], NDArray[np.generic]]
+
 N_CLUSTERS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where rows come from.
-
-    Attributes
-    ----------
-    label : str
-    rows : callable
-        ``rows(n_rows, n_features)`` of that shape. FileNotFoundError where a table is
-        missing.
-    """
+class Source(NamedTuple):
+    """What rows are called, and where they come from."""
 
     label: str
-    rows: Callable[[int, int], NDArray[np.generic]]
+    rows: Rows
 
 
 def gaussian(n_rows: int, n_features: int) -> NDArray[np.float32]:
@@ -54,18 +47,24 @@ def clusters(n_rows: int, n_features: int) -> NDArray[np.float32]:
     return rows
 
 
-def http(n_rows: int, n_features: int) -> NDArray[np.generic]:
-    """Return rows of http: three columns of KDD Cup 1999, most of them repeats."""
-    return _some(_adbench("16_http"), n_rows)
+def adbench(name: str) -> Rows:
+    """Return what gives rows of a table of ADBench."""
+
+    def rows(n_rows: int, n_features: int) -> NDArray[np.generic]:
+        with np.load(table_path(f"adbench/{name}.npz")) as file:
+            return _some(file["X"], n_rows)
+
+    return rows
 
 
-def cover(n_rows: int, n_features: int) -> NDArray[np.generic]:
-    """Return rows of cover: the ten measured columns of Covertype."""
-    return _some(_adbench("10_cover"), n_rows)
+def single(name: str) -> Rows:
+    """Return what gives these rows in float32."""
+    return lambda n, d: adbench(name)(n, d).astype(np.float32)
 
 
-def _single(name: str, n_rows: int) -> NDArray[np.float32]:
-    return _some(_adbench(name), n_rows).astype(np.float32)
+def standard(name: str) -> Rows:
+    """Return what gives these rows, standardised."""
+    return lambda n, d: shapes.standardised(adbench(name)(n, d))
 
 
 def usps(n_rows: int, n_features: int) -> NDArray[np.float32]:
@@ -80,12 +79,6 @@ def kdd99(n_rows: int, n_features: int) -> NDArray[np.float32]:
     table = pd.read_parquet(table_path("kdd99.parquet"))
     rows = table.drop(columns=["label", "part"]).select_dtypes("number").to_numpy()
     return _some(shapes.standardised(rows), n_rows)
-
-
-def _adbench(name: str) -> NDArray[np.generic]:
-    with np.load(table_path(f"adbench/{name}.npz")) as file:
-        rows: NDArray[np.generic] = file["X"]
-    return rows
 
 
 def table_path(name: str) -> Path:
@@ -108,21 +101,16 @@ def _some(rows: NDArray[_Number], n_rows: int) -> NDArray[_Number]:
 SOURCES = {
     "gaussian": Source("one Gaussian", gaussian),
     "clusters": Source("20 clusters", clusters),
-    "http": Source("http", http),
-    "cover": Source("cover", cover),
-    "http-single": Source("http", lambda n, d: _single("16_http", n)),
-    "cover-single": Source("cover", lambda n, d: _single("10_cover", n)),
-    "shuttle-single": Source("shuttle", lambda n, d: _single("32_shuttle", n)),
-    "cover-standard": Source(
-        "cover, standardised", lambda n, d: shapes.standardised(cover(n, d))
-    ),
-    "shuttle-standard": Source(
-        "shuttle, standardised",
-        lambda n, d: shapes.standardised(_some(_adbench("32_shuttle"), n)),
-    ),
-    "satellite": Source("satellite", lambda n, d: _single("30_satellite", n)),
-    "pendigits": Source("pendigits", lambda n, d: _single("28_pendigits", n)),
-    "mammography": Source("mammography", lambda n, d: _single("23_mammography", n)),
+    "http": Source("http", adbench("16_http")),
+    "cover": Source("cover", adbench("10_cover")),
+    "http-single": Source("http", single("16_http")),
+    "cover-single": Source("cover", single("10_cover")),
+    "shuttle-single": Source("shuttle", single("32_shuttle")),
+    "cover-standard": Source("cover, standardised", standard("10_cover")),
+    "shuttle-standard": Source("shuttle, standardised", standard("32_shuttle")),
+    "satellite": Source("satellite", single("30_satellite")),
+    "pendigits": Source("pendigits", single("28_pendigits")),
+    "mammography": Source("mammography", single("23_mammography")),
     "usps": Source("usps", usps),
     "kdd99": Source("kdd99, standardised", kdd99),
     "flags": Source("flags", shapes.flags),
