@@ -284,8 +284,8 @@ PARAMETERS = {
     ),
     "categorical": Parameter(
         is_valid=_is_categorical,
-        must_be="a list of column names, none twice (for an array positions; for a single "
-        "column ['protocol']; of an Index list(...)), 'auto' for all columns of text, "
+        must_be="a list of column names, none twice (for an array positions, for one "
+        "column ['protocol'], for an Index list(index)), 'auto' for all columns of text, "
         "categories or booleans, or None",
         type=list,
         metavar="A,B|auto",

@@ -152,7 +152,7 @@ def test_fit__of_two_rows_has_no_two_parts_to_measure_in():
         {"graph": "radius", "radius": np.float64(0.5)},
         {"graph": "radius", "scale": "minmax"},
         {"categorical": [np.int64(3)], "scale": "minmax"},
-        {"categorical": ("a", 1, True, None), "graph": "radius", "radius": 1},
+        {"categorical": ("a", 1), "graph": "radius", "radius": 1},
         {"categorical": [], "metric": "mahalanobis", "algorithm": "nn_descent"},
     ],
 )
