@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from typing import Annotated, Any, Final, Literal
 
@@ -35,7 +35,7 @@ from lpe_dask.model.certificate import Certificate, Quality
 from lpe_dask.model.division import Division
 from lpe_dask.model.parameters import PARAMETERS, check_parameters
 from lpe_dask.pvalues import COUNTS_ITSELF
-from lpe_dask.search import NeighborGraphParams, Space, Statistic
+from lpe_dask.search import Knots, NeighborGraphParams, Space, Statistic
 from lpe_dask.storage import Folder, first_problem, plain
 from lpe_dask.tables import (
     Categories,
@@ -44,6 +44,9 @@ from lpe_dask.tables import (
     name_from_json,
     places_of,
 )
+
+#: Digits after the point that a decimal of nominal rows may have.
+_MAX_DIGITS = 2000
 
 #: The version of the format that is written and read.
 FORMAT: Final = 7
@@ -94,7 +97,25 @@ def _is_moderate(basis: Basis) -> bool:
     exponents = abs(basis.exponent), largest + basis.exponent
     of_axes = 0.0 if basis.rotation is None else np.abs(basis.rotation).max()
     is_near = max(exponents) <= _MAX_EXPONENT and of_axes <= _MAX_AXIS
-    return bool(is_near and np.abs(basis.steps).max(initial=0.0) <= _MAX_STEP)
+    are_steps = (np.frexp(basis.steps)[0] == 0.5).all()  # powers of 2
+    return bool(is_near and are_steps and basis.steps.max(initial=0.0) <= _MAX_STEP)
+
+
+def _are_usable(knots: Knots) -> bool:
+    """Return whether heights ascend with the values, and nothing is divided by 0."""
+    for values, ranks in zip(knots.values, knots.ranks, strict=True):
+        if not (_ascends(values.tolist()) and _ascends(ranks.tolist())):
+            return False
+        width = float(values[-1]) - float(values[0])
+        if len(values) > 1 and not (width < math.inf and 1 / width < math.inf):
+            return False
+        if ranks[0] < 0 or ranks[-1] > 2 * knots.n_sampled:
+            return False
+    return 1 <= knots.n_sampled < 2**31
+
+
+def _ascends(values: Sequence[Any]) -> bool:
+    return len({*map(type, values)}) <= 1 and list(values) == sorted({*values})
 
 
 class _Section(BaseModel):
@@ -212,6 +233,9 @@ class Manifest(_Section):
         is_other = graph is not None or space.preparation.matrix is not None
         is_coded = self.categories is not None and (is_other or space.is_indexed)
         yield is_coded, "categories are for exact searches by Euclidean distance"
+        levels = () if self.categories is None else self.categories.levels
+        are_sorted = all(values and _ascends(values) for values in levels)
+        yield not are_sorted, "the levels of a column are none, or not ascending"
 
     def _problems_of_columns(self) -> Iterator[tuple[bool, str]]:
         """Yield the same of the space, for rows of so many features."""
@@ -221,20 +245,35 @@ class Manifest(_Section):
         known = () if self.categories is None else self.categories.places
         is_there = all(0 <= place < n_features for place in places)
         is_there &= places == known == tuple(sorted({*places}))
+        is_there &= self.categories is None or len(self.categories.levels) == len(places)
         yield not is_there, "the categories are of other columns"
+        minima = self.minima
+        is_there = len(minima.places) == len(minima.values) == len(minima.digits)
+        is_there &= _ascends(minima.places) and not {*minima.places} & {*places}
+        is_there &= all(0 <= place < n_features for place in minima.places)
+        yield not is_there, "the minima are of other columns"
+        is_short = all(0 <= digits <= _MAX_DIGITS for digits in minima.digits)
+        yield not is_short, "the digits of a minimum are too many"
         yield scaling.has_both and scaling.knots is None, "both forms need knots"
         n_codes, n_numbers = len(places), n_features - len(places)
         n_scaled = scaling.n_scaled(n_numbers)
         vectors = (scaling.shift, scaling.factor, scaling.divisor)
         is_scale = all(_has_shape(vector, n_numbers) for vector in vectors)
         yield not is_scale, "the scale is of other columns"
+        is_zero = scaling.divisor is not None and not scaling.divisor.all()
+        yield is_zero, "a divisor is 0"
         if scaling.knots is not None:
             knots = list(zip(scaling.knots.values, scaling.knots.ranks, strict=False))
             is_right = all(v.shape == r.shape == (v.size,) and v.size for v, r in knots)
             yield len(knots) != n_numbers or not is_right, "the knots are of other columns"
+            is_wrong = not _are_usable(scaling.knots)
+            yield is_wrong, "knots or ranks do not ascend, or are out of range"
         is_prepared = _has_shape(preparation.factor, n_scaled)
         is_prepared &= _has_shape(preparation.matrix, n_scaled, n_scaled)
         yield not is_prepared, "factor or matrix are of other columns"
+        factor = () if preparation.factor is None else preparation.factor
+        is_step = np.isin(np.frexp(factor)[0], (0.0, 0.5)).all()
+        yield not is_step, "a factor is no power of 2"
         n_left = preparation.n_numbers(n_features)
         is_basis = _has_shape(basis.center, n_left) and _has_shape(basis.steps, n_codes)
         is_basis &= _has_shape(basis.rotation, n_left, n_left)
@@ -244,6 +283,8 @@ class Manifest(_Section):
         both = preparation.weights_of(len(least)), basis.all_weights
         is_weighted = all(w.shape == least.shape and (w >= least).all() for w in both)
         yield not is_weighted, "the weights are of other columns, or too small"
+        is_large = any((weights[:n_left] >= 4).any() for weights in both)
+        yield is_large, "a weight of numbers is 4 or more"
         is_range = len(ranges.low) == len(ranges.high) == n_features
         yield not is_range, "the ranges are of other columns"
 

@@ -9,6 +9,8 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from lpe_dask.storage import printable
 
 
@@ -22,7 +24,7 @@ def places_of(names: Iterable[Any]) -> dict[Any, list[int]]:
 
 def is_name(name: Any) -> bool:
     """Return whether something can be the name of a column that is measured."""
-    return isinstance(name, str | int) and not isinstance(name, bool)
+    return isinstance(name, str | int | np.integer) and not isinstance(name, bool)
 
 
 def check_names(names: Iterable[Any]) -> None:

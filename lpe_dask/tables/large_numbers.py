@@ -104,17 +104,22 @@ def numbers_of(
     if origin is None and not has_objects:
         return column.to_numpy(np.float64, na_value=np.nan)
     objects = column.to_numpy(object)
-    kinds = set(map(type, objects))
-    if any(issubclass(kind, Complex) and not issubclass(kind, Real) for kind in kinds):
-        raise complex_error("there are complex numbers among the objects of X")
-    # To NumPy, durations are whole numbers.
-    if np.timedelta64 in kinds or not all(issubclass(k, _NUMBERS) for k in kinds):
+    if not are_numbers(objects):
         return None
     if origin is not None:
         return np.array([_difference(x, label, origin) for x in objects], np.float64)
     if (beyond := next(filter(is_beyond, objects), None)) is not None:
         raise _beyond(label, beyond, None)
     return pd.Series(objects, dtype=object).to_numpy(np.float64, na_value=np.nan)
+
+
+def are_numbers(objects: NDArray[np.object_]) -> bool:
+    """Return whether all are real numbers or missing; ValueError for complex ones."""
+    kinds = set(map(type, objects))
+    if any(issubclass(kind, Complex) and not issubclass(kind, Real) for kind in kinds):
+        raise complex_error("there are complex numbers among the objects of X")
+    # To NumPy, durations are whole numbers.
+    return np.timedelta64 not in kinds and all(issubclass(k, _NUMBERS) for k in kinds)
 
 
 def complex_error(given: str) -> ValueError:

@@ -114,7 +114,7 @@ def _extent_of(column: pd.Series) -> _Extent:
         column.dtype
     ):
         objects = objects[np.isfinite(objects.to_numpy(np.float64))]
-    elif objects.map(lambda x: isinstance(x, (Real, Decimal))).all():
+    elif len(objects) and objects.map(lambda x: isinstance(x, (Real, Decimal))).all():
         objects = objects[objects.map(is_finite).astype(bool)]
     else:
         return _Extent()
@@ -123,7 +123,10 @@ def _extent_of(column: pd.Series) -> _Extent:
     is_plain = column.dtype.kind in "iuf" and not hasattr(column.dtype, "pyarrow_dtype")
     some = [objects.min(), objects.max()] if is_plain else objects
     digits = 0 if is_plain else max(map(digits_after_point, some))
-    return _Extent(math.floor(min(some)), any(map(is_beyond, some)), digits)
+    least = min(some)
+    if isinstance(least, np.generic):
+        least = least.item()  # `floor` would round it to a float
+    return _Extent(math.floor(least), any(map(is_beyond, some)), digits)
 
 
 def _merged(found: list[_Extent]) -> _Extent:

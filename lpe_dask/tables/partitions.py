@@ -113,7 +113,8 @@ def frame_of_part(
     """Return the rows of a partition as a frame with its index."""
     rows = rows_of_part(part, partition_info["number"], np.nan, categories, encoder)
     names: Any = encoder.names
-    return pd.DataFrame(rows, part.index, pd.Index(names, tupleize_cols=False))
+    columns = pd.Index(names, tupleize_cols=False)
+    return pd.DataFrame(rows, part.index, columns, copy=False)  # still in row order
 
 
 def in_part(

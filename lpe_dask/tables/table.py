@@ -31,7 +31,7 @@ from lpe_dask.tables.columns import columns_at, is_frame, select_columns
 from lpe_dask.tables.files import is_paths, read_frame
 from lpe_dask.tables.foreign import NamedTable, as_table
 from lpe_dask.tables.kinds import check_kinds, kind_of_type, label_of
-from lpe_dask.tables.large_numbers import NO_MINIMA, Minima
+from lpe_dask.tables.large_numbers import NO_MINIMA, Minima, are_numbers
 from lpe_dask.tables.numeric import check_numeric, float_rows, number_type
 from lpe_dask.tables.partitions import (
     RowEncoder,
@@ -406,5 +406,7 @@ def with_known_rows(rows: da.Array, sizes: Sequence[int]) -> da.Array:
 
 def _checked_frame(part: Any, but: tuple[int, ...]) -> pd.DataFrame:
     frame = as_frame(part)
-    check_numeric(frame, but, _objects(frame))
+    objects = [i for i in _objects(frame) if i not in but]
+    numbers = [i for i in objects if are_numbers(frame.iloc[:, i].to_numpy(object))]
+    check_numeric(frame, but, numbers)
     return frame

@@ -763,7 +763,7 @@ def test_score_files__refuses_a_folder_with_anything_else_in_it(tables, tmp_path
     )
 
 
-@pytest.mark.parametrize("name", mostly_full(["publish", "found"], ["publish"]))
+@pytest.mark.parametrize("name", mostly_full(["publish", "read_stats"], ["publish"]))
 def test_score_files__says_that_its_output_was_removed(tables, tmp_path, caplog, name):
     """And nothing of another run, or of parts that are complete."""
     out, function = tmp_path / "out", getattr(PartFolder, name)

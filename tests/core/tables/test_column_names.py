@@ -25,6 +25,7 @@ NAMES = {
     "text": ["a", "b", "c"],
     "numbers": [0, 1, 2],
     "numbers of few bits": pd.Index(np.array([0, 1, 2], np.uint8)),
+    "numbers of NumPy": pd.Index([*np.arange(3)], dtype=object),
     "mixed": ["1", 1, 15],
     "categories": pd.CategoricalIndex(["u", "v", "w"]),
 }

@@ -169,6 +169,26 @@ def test_score__of_missing_large_numbers(tmp_path):
         assert np.isnan(found[-1])
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([2**60 + 1, 2**60 + 9]),
+        np.array([-(2**60) - 1, 5]),
+        np.array([2**64 - 1, 2**64 - 3], np.uint64),
+        np.array([np.int64(2**60 + 1), 2**60 + 9], object),
+        pd.array([2**60 + 1, None], "Int64"),
+        pd.array([2**60 + 1, None], pd.ArrowDtype(pa.int64())),
+    ],
+)
+def test_learn_minima__loses_no_digits(values):
+    frame = pd.DataFrame(
+        {"at": values, "none": pd.array([None, None], pd.ArrowDtype(pa.null()))}
+    )
+
+    least = min(int(value) for value in values if not pd.isna(value))
+    assert learn_minima(frame, None) == Minima((0,), (least,), (0,))
+
+
 def test_learn_minima__passes_over_columns_without_numbers():
     frame = pd.DataFrame({"at": [START], "empty": [np.nan], "word": ["a"]})
 
