@@ -35,10 +35,10 @@ dask.config.update_defaults(_defaults)
 
 
 def _reset_dask() -> None:
-    if "dask.threaded" in sys.modules:  # else there are no threads
-        from lpe_dask.tasks import reset_threads
+    if "dask.threaded" in sys.modules:  # else there are neither threads nor clients
+        from lpe_dask.tasks import reset_after_fork
 
-        reset_threads()
+        reset_after_fork()
 
 
 # Also where the parent has used Dask by itself, and nothing of this package.

@@ -8,6 +8,7 @@ from .computing import Listener as Listener
 from .computing import RowCount as RowCount
 from .computing import compute as compute
 from .computing import listening as listening
+from .computing import reset_after_fork as reset_after_fork
 from .layers import merge_tasks as merge_tasks
 from .layers import new_array as new_array
 from .layers import new_tasks as new_tasks
@@ -21,7 +22,6 @@ from .private_uses import logging_from as logging_from
 from .private_uses import meta_of as meta_of
 from .private_uses import names_of_sources as names_of_sources
 from .private_uses import processes_and_threads as processes_and_threads
-from .private_uses import reset_threads as reset_threads
 from .private_uses import simplified as simplified
 from .private_uses import under_own_keys as under_own_keys
 from .private_uses import with_selection as with_selection

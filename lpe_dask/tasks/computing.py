@@ -186,3 +186,9 @@ class _TaskCallback(Callback):
         if key in self._keys:
             self._computation.add(result)
         _tell(self._computation)
+
+
+def reset_after_fork() -> None:
+    """Let a fork compute by itself: with none of the threads and clients of its parent."""
+    private_uses.reset_threads()
+    private_uses.detach_clients()

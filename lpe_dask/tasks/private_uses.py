@@ -12,8 +12,9 @@ import atexit
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
+from weakref import WeakSet
 
 import dask
 from dask import threaded
@@ -195,6 +196,12 @@ def computing_client() -> Any | None:
         owner = getattr(get_scheduler(), "__self__", None)
     except RuntimeError:  # Dask's answer to an asynchronous client
         return None
+    if owner in _parent_clients:
+        raise RuntimeError(
+            "this process is a fork of the one that has the client of distributed by "
+            "which it is to compute, and cannot use it. Make a Client in this process, or "
+            "compute by threads: dask.config.set(scheduler='threads')."
+        )
     return owner if hasattr(owner, "scheduler_info") else None
 
 
@@ -248,6 +255,10 @@ def is_naming() -> bool:
 # A fork of this process
 
 
+#: Clients of the process that this one is a fork of.
+_parent_clients: WeakSet[Any] = WeakSet()
+
+
 def reset_threads() -> None:
     """Let a fork compute with threads of its own; those of its parent are not in it.
 
@@ -266,6 +277,37 @@ def reset_threads() -> None:
             atexit.unregister(pool.shutdown)
     threaded.default_pool = None
     threaded.pools.clear()
+
+
+def detach_clients() -> None:
+    """Let a fork compute without the clients of its parent, whose threads are not in it.
+
+    Uses ``Client._instances``, ``_current_client`` and ``_refcount_lock`` of
+    ``distributed``, which would wait for an answer for ever, ``SpecCluster._instances``
+    and ``_children`` of `multiprocessing`, which the end of Python would close and kill,
+    and ``_closed`` of event loops, by which other calls raise at once.
+    Known to work since distributed 2025.5.0.
+    """
+    clients = clients_of_process()
+    if not clients:
+        return
+    from multiprocessing import process
+
+    from distributed import client as module
+    from distributed.deploy.spec import SpecCluster
+
+    module._current_client.set(None)
+    SpecCluster._instances.clear()
+    children: set[Any] = vars(process)["_children"]
+    children.clear()
+    for client in clients:
+        client.status = "closed"
+        _parent_clients.add(client)
+        client._refcount_lock._at_fork_reinit()
+        with suppress(RuntimeError):  # it has no loop any more
+            client.loop.asyncio_loop._closed = True
+    if dask.config.get("scheduler", None) == "dask.distributed":  # as a client sets it
+        dask.config.set(scheduler=None)
 
 
 # The scheduler

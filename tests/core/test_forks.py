@@ -211,17 +211,32 @@ def test_package__has_no_other_lock_that_a_fork_might_wait_for():
 
 
 @pytest.mark.cluster
-def test_score__by_threads_in_a_fork_of_a_process_with_a_client(model, cluster):
-    """The cluster stays that of the parent."""
-
-    def score_by_threads():
-        with dask.config.set(scheduler="threads"):
-            return scores(model)
-
+@pytest.mark.parametrize("fitted_on", ["threads", "cluster"])
+def test_score__in_a_fork_of_a_process_with_a_client(fitted_on, cluster):
+    """The fork computes by itself; the cluster stays that of its parent."""
     with dask.config.set(scheduler=None), Client(cluster):
-        actual = in_fork(score_by_threads)
+        with dask.config.set({"scheduler": "threads"} if fitted_on == "threads" else {}):
+            model = LPE(5).fit(ROWS)
+        expected = scores(model)
 
-        np.testing.assert_array_equal(actual, scores(model))
+        actual = in_fork(lambda: scores(model))
+
+        np.testing.assert_array_equal(actual, expected)
+        np.testing.assert_array_equal(scores(model), expected)
+
+
+@pytest.mark.cluster
+def test_client__of_the_parent_raises_in_a_fork(model, cluster):
+    def score():
+        try:
+            scores(model)
+        except RuntimeError as error:
+            return str(error)
+
+    with Client(cluster) as client, dask.config.set(scheduler=client):
+        said = in_fork(score)
+
+    assert "this process is a fork" in said
 
 
 @pytest.mark.parametrize("layer", ["omp", "workqueue"])
