@@ -74,8 +74,9 @@ def _check_sources(sources: tuple[Source, ...]) -> tuple[Source, ...]:
 
 def _as_bytes(value: Any) -> Any:
     """Return an amount of memory, such as 4GiB, as a number of bytes."""
+    is_amount = isinstance(value, str) and re.match(r"\s*[0-9]", value)
     with suppress(OverflowError):  # an infinite one, which stays a text
-        return parse_bytes(value) if isinstance(value, str) else value
+        return parse_bytes(value) if is_amount else value
     return value
 
 
@@ -265,6 +266,7 @@ class ClusterSection(Section):
         f"an amount of memory, of at least {MIN_WORKER_BYTES // 2**20}MiB",
         '"4GiB"',
         ge=MIN_WORKER_BYTES,
+        le=2**63 - 1,
     )
     threads: int | None = _key(_WHOLE, "1", ge=1)
     give_up_after: Annotated[float | None, BeforeValidator(_as_seconds)] = _key(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 import dask
 from dask.utils import parse_timedelta
@@ -16,10 +17,11 @@ def seconds_of(text: str) -> float:
     ValueError
         If it is not a time above 0.
     """
-    try:
-        seconds = float(parse_timedelta(re.sub("min$", "m", text.strip()), default=False))
-    except (ValueError, LookupError, OverflowError):
-        seconds = 0.0
+    seconds = 0.0
+    if re.match(r"\s*[0-9.]", text):  # to Dask, a unit alone is one of it
+        with suppress(ValueError, LookupError, OverflowError):
+            given = re.sub("min$", "m", text.strip())
+            seconds = float(parse_timedelta(given, default=False))
     if seconds == 0:
         raise ValueError(f"{text!r} is not a time above 0. Write it as 90s, 30min or 2h.")
     return seconds
@@ -37,8 +39,12 @@ def timeout(name: str) -> float:
     if value is None:
         return float("inf")
     try:
-        return seconds_of(value if isinstance(value, str) else f"{value}s")
-    except ValueError as error:
+        seconds = seconds_of(value) if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if not seconds > 0:
         raise ValueError(
-            f"the configuration has lpe-dask.timeouts.{name}: {error}"
-        ) from None
+            f"the configuration has lpe-dask.timeouts.{name}: {value!r}, which is not a "
+            f"time above 0. Give seconds, or a text such as 90s, 30min or 2h."
+        )
+    return seconds

@@ -438,7 +438,7 @@ PROBLEMS = [
             ", [cluster] memory_limit",
             "an amount of memory, of at least 540MiB",
         )
-        for value in ("1", "'4 apples'", "''", "true", "'1e999GB'")
+        for value in ("1", "'4 apples'", "''", "true", "'GB'", "'1e999GB'", "'1e30GB'")
     ),
     (
         f"{CLUSTER}scheduler='threads'\nworkers=2\nthreads=1",

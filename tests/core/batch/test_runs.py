@@ -276,6 +276,17 @@ def test_run__refuses_a_model_of_another_kind(change, words):
         run(WITH_MODEL.replace(*change))
 
 
+@pytest.mark.parametrize("calibrations", [("auto", "loo"), ("loo", "auto")])
+def test_run__takes_a_model_whose_calibration_is_what_the_job_means(calibrations):
+    first, second = [
+        WITH_MODEL.replace("3", f'3\ncalibration = "{kind}"', 1) for kind in calibrations
+    ]
+    run(first)
+    Path("out").rename("earlier")
+
+    assert run(second)["calibration_kind_"] == "loo"
+
+
 LED = 'algorithm = "nn_descent"\nrandom_state = 0\nn_neighbors = 3'
 
 
