@@ -9,7 +9,7 @@ import pandas as pd
 
 from indexes import right_lists
 from lpe_dask import LPE
-from lpe_dask.kernels import beams, joined_lists, nn_descent
+from lpe_dask.kernels import beam_search, joined_lists, nn_descent
 from lpe_dask.search import packing, plan, stored
 
 #: Most rows of a block, so that small tables have several.
@@ -33,7 +33,7 @@ def small_searches(monkeypatch):
         monkeypatch.setattr(nn_descent, "neighbor_lists", function)
 
     monkeypatch.setattr(plan, "MOST_INDEXED_ROWS", BLOCK_ROWS)
-    monkeypatch.setattr(beams, "BEAM_ROWS", BEAM_ROWS)
+    monkeypatch.setattr(beam_search, "BEAM_ROWS", BEAM_ROWS)
     monkeypatch.setattr(packing, "joined_lists", joined)
     monkeypatch.setattr(stored, "DEGREE", DEGREE)
     replace(right_lists)

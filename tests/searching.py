@@ -7,11 +7,11 @@ from types import ModuleType
 
 import numpy as np
 
+from lpe_dask.kernels.accumulators import CountState, NearestState, QueryTiles
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.kernels.arrays import TILE_ROWS
 from lpe_dask.kernels.basis import Basis
 from lpe_dask.kernels.blocks import Block, build_block
-from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
 
 #: Names of the algorithms without an index: all have to give the bits of the definition.
 EXACT = sorted(name for name, module in ALGORITHMS.items() if not module.neighbor_lists)

@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 from lpe_dask.kernels import brute, nn_descent
-from lpe_dask.kernels.beams import BeamState
+from lpe_dask.kernels.accumulators import CountState, NearestState, QueryTiles
+from lpe_dask.kernels.beam_search import BeamState
 from lpe_dask.kernels.blocks import build_block
 from lpe_dask.kernels.compilation import KERNELS, all_on_disk, expect_work
 from lpe_dask.kernels.exact_sums import sum_of_products
 from lpe_dask.kernels.indexes import Index, joined_lists
-from lpe_dask.kernels.paths import union_graph, walk_from_rows
-from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
+from lpe_dask.kernels.neighbor_graph import union_graph, walk_from_rows
 
 #: Rows that are searched: so many that pynndescent does not leave out a step.
 N_ROWS = 200

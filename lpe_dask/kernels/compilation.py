@@ -111,7 +111,7 @@ def runs_compiled(name: str) -> bool:
         return True
     if total <= LOADED_WORK:
         return False
-    from lpe_dask.kernels.private_uses import is_on_disk
+    from lpe_dask.kernels.numba_internals import is_on_disk
 
     return is_on_disk(
         getattr(import_module(f"lpe_dask.kernels.{KERNELS[name].module}"), name)
@@ -120,7 +120,7 @@ def runs_compiled(name: str) -> bool:
 
 def all_on_disk() -> bool:
     """Return whether other processes find all kernels that this one has compiled."""
-    from lpe_dask.kernels.private_uses import is_on_disk
+    from lpe_dask.kernels.numba_internals import is_on_disk
 
     return all(map(is_on_disk, _work.ready.values()))
 
@@ -168,7 +168,7 @@ def _compiled(
     """Return a kernel that is compiled for such arguments; None if it is not to be."""
     from numba import typeof
 
-    from lpe_dask.kernels.private_uses import (
+    from lpe_dask.kernels.numba_internals import (
         compile_for,
         is_kept,
         is_on_disk,

@@ -20,14 +20,14 @@ import numba
 from numba import njit
 
 from lpe_dask.forks import after_fork
-from lpe_dask.kernels.forms import chosen_form
-from lpe_dask.kernels.private_uses import (
+from lpe_dask.kernels.numba_internals import (
     forget_file_locks,
     fork_between_compilations,
     name_for_cache,
     save_one_at_a_time,
     without_counting,
 )
+from lpe_dask.kernels.simd_profiles import chosen_form
 
 logger = logging.getLogger(__name__)
 

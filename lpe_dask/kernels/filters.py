@@ -22,8 +22,7 @@ from numba.extending import intrinsic
 
 from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.compiled import borrowing, inlined
-from lpe_dask.kernels.forms import FORMS, Form, chosen_form
-from lpe_dask.kernels.private_uses import shape_of
+from lpe_dask.kernels.numba_internals import shape_of
 from lpe_dask.kernels.simd import (
     FLOAT,
     WORD,
@@ -38,6 +37,7 @@ from lpe_dask.kernels.simd import (
     repeat,
     store,
 )
+from lpe_dask.kernels.simd_profiles import FORMS, Form, chosen_form
 
 
 def build_filter(form: Form) -> Any:

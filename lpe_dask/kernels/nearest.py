@@ -33,7 +33,7 @@ from lpe_dask.kernels.bounds import (
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
 from lpe_dask.kernels.distances import limit_of
 from lpe_dask.kernels.filters import QUERIES, compare_pack, meet_group
-from lpe_dask.kernels.seeds import seed_limits
+from lpe_dask.kernels.initial_limits import seed_limits
 from lpe_dask.kernels.selection import keep_smallest, keep_smallest_pairs, largest_of
 from lpe_dask.kernels.simd import lowest_bit
 from lpe_dask.kernels.squares import SIDE_BY_SIDE, fill_squares

@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from lpe_dask.kernels.arrays import LANES
-from lpe_dask.kernels.private_uses import data_of
+from lpe_dask.kernels.numba_internals import data_of
 
 WORD = ir.IntType(64)
 FLOAT = ir.FloatType()

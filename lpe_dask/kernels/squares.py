@@ -19,7 +19,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from lpe_dask.kernels.compiled import borrowing
-from lpe_dask.kernels.private_uses import data_of, shape_of
+from lpe_dask.kernels.numba_internals import data_of, shape_of
 from lpe_dask.kernels.simd import (
     FLOAT,
     NEAREST_CACHE,

@@ -11,7 +11,7 @@ import psutil
 
 from benchmarks.contenders import CONTENDERS
 from benchmarks.contract import installed_version
-from lpe_dask.kernels.forms import FORMS, chosen_form
+from lpe_dask.kernels.simd_profiles import FORMS, chosen_form
 
 #: Packages whose versions matter beside those of the contenders.
 BELOW = ("dask", "distributed", "numba", "numpy")

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from numba import njit
 
 from choosing import mostly_dealt
+from lpe_dask.kernels.accumulators import QueryTiles, errors_of
 from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.basis import FURTHEST, Basis, learn_basis
 from lpe_dask.kernels.blocks import Arrangement, build_block
 from lpe_dask.kernels.bounds import choose_queries, empty_tile, take_tile
 from lpe_dask.kernels.filters import QUERIES, compare_pack, meet_group
-from lpe_dask.kernels.states import QueryTiles, errors_of
 from searching import all_squares
 from strategies import point_sets
 

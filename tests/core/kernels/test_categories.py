@@ -9,7 +9,7 @@ import definitions
 from choosing import mostly_dealt
 from compiling import from_python
 from lpe_dask.kernels import squares as module
-from lpe_dask.kernels.states import NearestState
+from lpe_dask.kernels.accumulators import NearestState
 from searching import (
     EXACT,
     HARD_POINTS,

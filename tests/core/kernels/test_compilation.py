@@ -17,7 +17,7 @@ from lpe_dask.kernels import (
     compilation,
     compile_kernels,
     expect_work,
-    private_uses,
+    numba_internals,
     products,
     sum_of_products,
 )
@@ -103,7 +103,7 @@ def test_run__compiles_in_one_process_of_a_machine(tmp_path):
 @pytest.fixture
 def compiling_elsewhere(monkeypatch):
     """Hold the lock of exact sums, as if another process compiled them, for a moment."""
-    monkeypatch.setattr(private_uses, "is_on_disk", lambda *_: False)
+    monkeypatch.setattr(numba_internals, "is_on_disk", lambda *_: False)
     monkeypatch.setattr(compilation, "COMPILED_WORK", -1.0)
     monkeypatch.setattr(compilation, "LOADED_WORK", -1.0)
     folder = Path(products.add_products._cache.cache_path)
@@ -130,7 +130,7 @@ def test_fork__goes_on_while_a_thread_waits_for_another_process():
     waiting = threading.Event()
 
     def wait():
-        with private_uses.one_process_at_a_time(products.add_products, waiting.set):
+        with numba_internals.one_process_at_a_time(products.add_products, waiting.set):
             pass
 
     thread = threading.Thread(target=wait)
@@ -150,7 +150,7 @@ def test_fork__does_not_compile_what_its_parent_does(monkeypatch):
 def test_run__says_how_often_it_compiles_where_nothing_is_kept(monkeypatch):
     said = []
     monkeypatch.setattr(compilation._work, "announce", said.append)
-    monkeypatch.setattr(private_uses, "is_kept", lambda _: False)
+    monkeypatch.setattr(numba_internals, "is_kept", lambda _: False)
 
     with taking("compiled"):
         sum_of_products(np.ones(3), np.ones(3))
@@ -215,7 +215,7 @@ def test_compile_kernels__has_all_ready_but_those_of_approximate_searches():
 
 
 def test_compile_kernels__fails_where_nothing_is_kept(monkeypatch):
-    monkeypatch.setattr(private_uses, "is_on_disk", lambda *_: False)
+    monkeypatch.setattr(numba_internals, "is_on_disk", lambda *_: False)
 
     with pytest.raises(OSError, match=r"could not be kept on disk.*lpe-dask\.cache-folder"):
         compile_kernels()

@@ -11,7 +11,7 @@ import pytest
 
 import lpe_dask
 from lpe_dask.kernels import compiled as module
-from lpe_dask.kernels import private_uses
+from lpe_dask.kernels import numba_internals
 from lpe_dask.kernels.compiled import compiled
 
 
@@ -42,7 +42,7 @@ def test_compiled__works_where_the_cache_cannot_be_locked(monkeypatch, caplog):
     def refuse(path):
         raise OSError("no locks available")
 
-    monkeypatch.setattr(private_uses, "lock_file", refuse)
+    monkeypatch.setattr(numba_internals, "lock_file", refuse)
     monkeypatch.setattr(module, "_said", threading.Lock())
     kernel = compiled(_thrice)
 

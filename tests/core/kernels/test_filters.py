@@ -11,7 +11,7 @@ from numba import njit
 from choosing import mostly_full
 from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.filters import FEATURES_AT_ONCE, build_filter
-from lpe_dask.kernels.forms import FORMS, chosen_form
+from lpe_dask.kernels.simd_profiles import FORMS, chosen_form
 from searching import (
     EXACT,
     all_distances,

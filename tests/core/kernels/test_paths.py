@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 import definitions
-from lpe_dask.kernels import paths, walks
-from lpe_dask.kernels.paths import GRAPHS, walk_from_points, walk_from_rows
+from lpe_dask.kernels import neighbor_graph, walks
+from lpe_dask.kernels.neighbor_graph import GRAPHS, walk_from_points, walk_from_rows
 from searching import all_distances, smallest
 from strategies import point_sets
 
@@ -132,7 +132,7 @@ def test_walk__finds_room_for_every_row():
 def test_walk__finds_room_for_a_row_that_leads_everywhere():
     n_rows = 8 * walks.FIRST_ROOM
     starts = np.r_[0, np.full(n_rows, n_rows - 1)]
-    star = paths.NeighborGraph(
+    star = neighbor_graph.NeighborGraph(
         starts, np.arange(1, n_rows, dtype=np.int32), np.arange(1.0, n_rows)
     )
 
@@ -146,7 +146,7 @@ def test_walk__ends_with_the_rows_that_were_asked_for():
     """The work of a walk does not grow with the graph: so little room is enough for it."""
     points = np.random.default_rng(0).random((1200, 2))
     graph = graph_of(points, 5, "directed")
-    far = paths.NeighborGraph(graph.starts, graph.targets, graph.lengths.copy())
+    far = neighbor_graph.NeighborGraph(graph.starts, graph.targets, graph.lengths.copy())
     distances, _ = walk_from_rows(graph, np.arange(20), most=20)
 
     # What is further away than the twentieth row is not looked at: it may say anything.

@@ -26,7 +26,7 @@ from approximating import (
 from choosing import mostly_full
 from indexes import CORRUPTIONS, corrupted
 from lpe_dask import LPE
-from lpe_dask.kernels import beams, graph_search, nn_descent
+from lpe_dask.kernels import beam_search, graph_search, nn_descent
 from lpe_dask.model import audit, fitting
 from lpe_dask.model.certificate import Certificate, draws
 from lpe_dask.model.fitting import plan_fit
@@ -100,7 +100,7 @@ def test_alarms__are_those_of_the_definition(
         patch.setattr(Certificate, "check", lambda certificate: None)
         patch.setattr(plan, "MOST_INDEXED_ROWS", 10)
         patch.setattr(graph_search, "NARROW", 2)
-        patch.setattr(beams, "BEAM_ROWS", 0)
+        patch.setattr(beam_search, "BEAM_ROWS", 0)
         patch.setattr(
             nn_descent, "neighbor_lists", corrupted(corruption, 0, blocks=range(9))
         )

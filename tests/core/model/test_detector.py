@@ -23,7 +23,7 @@ import lpe_dask
 from choosing import dealt, mostly_dealt, mostly_full, mostly_paired
 from estimator_checks import checks_of
 from lpe_dask import LPE
-from lpe_dask.kernels import states
+from lpe_dask.kernels import accumulators
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.search import choice
 from lpe_dask.tasks.values import Held, HeldTask
@@ -403,7 +403,7 @@ def test_predict__compares_few_pairs(aggregation, monkeypatch):
 
         return folded
 
-    for kind in (states.CountState, states.NearestState):
+    for kind in (accumulators.CountState, accumulators.NearestState):
         monkeypatch.setattr(kind, "fold", counting(kind))
     rng = np.random.default_rng(0)
     nominal, queries = rng.standard_normal((20_000, 3)), rng.standard_normal((4000, 3))
@@ -414,10 +414,10 @@ def test_predict__compares_few_pairs(aggregation, monkeypatch):
         labels = model.predict(queries)
 
     n_all = len(queries) * len(nominal)
-    assert pairs[states.CountState] < 0.3 * n_all
+    assert pairs[accumulators.CountState] < 0.3 * n_all
     # Those that are too far, and those of which some neighbors are and the mean is not.
     most = {"kth": 0, "mean": 0.05 * n_all}[aggregation]
-    assert pairs.get(states.NearestState, 0) <= most
+    assert pairs.get(accumulators.NearestState, 0) <= most
     p_values = model.score_samples(queries)
     np.testing.assert_array_equal(labels, np.where(p_values <= 0.01, -1, 1))
     assert (labels == -1).any()

@@ -237,17 +237,17 @@ def test_p_values__of_others_are_lazy(at_most_computes):
 
 def test_calibration_size__measures_only_so_many(monkeypatch):
     """The pairs that are compared shrink with m, which is what it is for."""
-    from lpe_dask.kernels import states
+    from lpe_dask.kernels import accumulators
 
     compared = []
-    fold = states.NearestState.fold
+    fold = accumulators.NearestState.fold
 
     def counting(self, block):
         before = self.n_compared
         fold(self, block)
         compared.append(self.n_compared - before)
 
-    monkeypatch.setattr(states.NearestState, "fold", counting)
+    monkeypatch.setattr(accumulators.NearestState, "fold", counting)
     nominal = np.random.default_rng(0).standard_normal((2000, 3))
     LPE(5, algorithm="brute", calibration_size=100, random_state=0).fit(nominal)
 

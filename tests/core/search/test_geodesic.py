@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import definitions
 from choosing import mostly_paired
 from lpe_dask import LPE
-from lpe_dask.kernels.paths import NeighborGraph
+from lpe_dask.kernels.neighbor_graph import NeighborGraph
 from lpe_dask.model import false_alarms, fitted_of
 from strategies import point_sets, row_chunks
 

@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import dijkstra
 
 import definitions
 from choosing import mostly_paired
-from lpe_dask.kernels import blocks, paths, simd, walks
+from lpe_dask.kernels import blocks, neighbor_graph, simd, walks
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join, packing
 from lpe_dask.search.join import Search, Searched, self_join
@@ -362,7 +362,7 @@ def test_pack_bytes__bounds_what_packing_allocates(algorithm, kind, n_features):
 
 @pytest.mark.usefixtures("compiled_kernels")  # without numba, a process takes less
 @pytest.mark.parametrize("n_edges", [1, 6, 60])
-@pytest.mark.parametrize("kind", sorted(paths.GRAPHS))
+@pytest.mark.parametrize("kind", sorted(neighbor_graph.GRAPHS))
 def test_graph_bytes__bound_a_graph_and_what_it_is_made_of(kind, n_edges):
     cut = planned(
         3000, 2, 20, n_threads=1, threads=1, memory_limit=4 * GIB,
@@ -391,10 +391,10 @@ def test_walk_rows__bound_what_a_walk_touches():
     """No walk to the twentieth row needs more room than is planned for it."""
     points = np.random.default_rng(0).random((2000, 3))
     distances, numbers = smallest(all_distances(points, points, exclude_self=True), 8)
-    graph = paths.directed_graph(numbers.astype(np.int32), distances)
+    graph = neighbor_graph.directed_graph(numbers.astype(np.int32), distances)
     n_touched = []
     for i in range(200):
-        near = paths.walk_from_rows(graph, np.array([i]), most=20)[0][0]
+        near = neighbor_graph.walk_from_rows(graph, np.array([i]), most=20)[0][0]
         settled = [i, *reached(graph, i, near)]
         edges = [graph.targets[graph.starts[j] : graph.starts[j + 1]] for j in settled]
         n_touched.append(len(np.unique(np.concatenate(edges))))

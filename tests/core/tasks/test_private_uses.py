@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lpe_dask
-from lpe_dask.kernels import private_uses as kernel_uses
+from lpe_dask.kernels import numba_internals as kernel_uses
 from lpe_dask.tasks import private_uses
 
 FOLDER = Path(lpe_dask.__file__).parent

@@ -27,7 +27,7 @@ from approximating import (
 from indexes import CORRUPTIONS, corrupted, right_lists
 from lpe_dask import LPE
 from lpe_dask.batch import fit
-from lpe_dask.kernels import beams, nn_descent
+from lpe_dask.kernels import beam_search, nn_descent
 from lpe_dask.model import fitting
 from lpe_dask.model.certificate import Certificate, Quality, draws
 from lpe_dask.pvalues import false_discovery_control
@@ -178,7 +178,7 @@ def test_certificates__hold_in_all_of_100(corruption):
 
 def test_certificates__of_a_sabotaged_audit_are_noticed(lists, monkeypatch):
     """An audit that samples good rows only: the test above would fail."""
-    monkeypatch.setattr(beams, "BEAM_ROWS", 2 * BEAM_ROWS)  # or too few rows are good
+    monkeypatch.setattr(beam_search, "BEAM_ROWS", 2 * BEAM_ROWS)  # or too few rows are good
     lists(corrupted("all random", 0, blocks=(0,)))
     right = exact_model().p_values_
     with monkeypatch.context() as patch:

@@ -14,13 +14,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.kernels.accumulators import NearestState, QueryTiles
 from lpe_dask.kernels.aggregation import AGGREGATIONS
 from lpe_dask.kernels.arrays import read_only
 from lpe_dask.kernels.basis import Basis
 from lpe_dask.kernels.blocks import Block
 from lpe_dask.kernels.compilation import run
 from lpe_dask.kernels.indexes import Index
-from lpe_dask.kernels.states import NearestState, QueryTiles
 
 #: Rows of a beam beyond K.
 BEAM_ROWS = 172

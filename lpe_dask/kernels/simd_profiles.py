@@ -14,7 +14,7 @@ from typing import Any
 
 import dask
 
-from lpe_dask.kernels.private_uses import target_features
+from lpe_dask.kernels.numba_internals import target_features
 
 
 @dataclass(frozen=True, slots=True)

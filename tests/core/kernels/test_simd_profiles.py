@@ -5,10 +5,10 @@ import sys
 import dask
 import pytest
 
-from lpe_dask.kernels import private_uses
+from lpe_dask.kernels import numba_internals
 from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.compiled import KERNEL_STATE
-from lpe_dask.kernels.forms import FORMS, chosen_form, form_for
+from lpe_dask.kernels.simd_profiles import FORMS, chosen_form, form_for
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_forms__cut_a_group_into_whole_vectors():
 
 def test_chosen_form__is_that_of_the_machine_unless_configured():
     with dask.config.set({"lpe-dask.vector-form": None}):
-        assert chosen_form() == form_for(private_uses.target_features())
+        assert chosen_form() == form_for(numba_internals.target_features())
     for name in FORMS:
         with dask.config.set({"lpe-dask.vector-form": name}):
             assert chosen_form() == name
@@ -51,23 +51,23 @@ def test_chosen_form__says_which_forms_there_are(given):
 def test_target_features__are_those_that_numba_was_told(monkeypatch):
     monkeypatch.setattr("numba.config.CPU_FEATURES", "+avx,+avx2,-avx512f,+fma")
 
-    assert private_uses.target_features() == {"avx", "avx2", "fma"}
+    assert numba_internals.target_features() == {"avx", "avx2", "fma"}
 
 
 def test_target_features__are_none_where_numba_was_told_none(monkeypatch):
     monkeypatch.setattr("numba.config.CPU_FEATURES", "")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
 
-    assert form_for(private_uses.target_features()) == "sse"
+    assert form_for(numba_internals.target_features()) == "sse"
 
 
 @pytest.mark.parametrize("machine", ["aarch64", "arm64"])
 def test_target_features__of_arm_have_neon(machine, monkeypatch):
     monkeypatch.setattr("numba.config.CPU_FEATURES", None)
-    monkeypatch.setattr(private_uses, "get_host_cpu_features", lambda: "")
+    monkeypatch.setattr(numba_internals, "get_host_cpu_features", lambda: "")
     monkeypatch.setattr("platform.machine", lambda: machine)
 
-    assert form_for(private_uses.target_features()) == "neon"
+    assert form_for(numba_internals.target_features()) == "neon"
 
 
 def test_compiled_forms__are_told_apart():

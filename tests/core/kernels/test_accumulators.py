@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import definitions
 from choosing import mostly_dealt
 from compiling import WAYS, taking
+from lpe_dask.kernels.accumulators import CountState, NearestState
 from lpe_dask.kernels.blocks import block_of
 from lpe_dask.kernels.nearest import fold_nearest
-from lpe_dask.kernels.states import CountState, NearestState
 from searching import (
     EXACT,
     HARD_POINTS,

@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiling import from_python
-from lpe_dask.kernels import seeds
+from lpe_dask.kernels import initial_limits
 from lpe_dask.kernels.arrays import LANES
-from lpe_dask.kernels.seeds import LARGEST_SQUARE, LEAST_SQUARE
+from lpe_dask.kernels.initial_limits import LARGEST_SQUARE, LEAST_SQUARE
 from searching import EXACT, all_distances, in_blocks, search_nearest, smallest
 
-_square_of = from_python(seeds._square_of)
+_square_of = from_python(initial_limits._square_of)
 
 pytestmark = pytest.mark.usefixtures("compiled_kernels")
 

@@ -5,7 +5,11 @@ import pytest
 from scipy.linalg import lapack
 
 import definitions
-from lpe_dask.kernels.factors import cholesky, cholesky_of_inverse, dependent_columns
+from lpe_dask.kernels.cholesky_factors import (
+    cholesky,
+    cholesky_of_inverse,
+    dependent_columns,
+)
 
 
 def correlations(n_features, spread, seed=0):
