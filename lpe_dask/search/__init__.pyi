@@ -1,11 +1,10 @@
+from .algorithm_selection import choose_space as choose_space
 from .approximate import Approximation as Approximation
 from .blocks import StoredBlocks as StoredBlocks
-from .choice import choose_space as choose_space
-from .columns import Usual as Usual
-from .columns import has_weight as has_weight
-from .columns import restored as restored
+from .feature_contributions import Usual as Usual
+from .feature_contributions import has_weight as has_weight
+from .feature_contributions import restored as restored
 from .join import Search as Search
-from .knots import Knots as Knots
 from .memory import Needs as Needs
 from .memory import plan_for as plan_for
 from .memory import plan_for_active_workers as plan_for_active_workers
@@ -23,6 +22,7 @@ from .plan import sample_neighbors as sample_neighbors
 from .preparation import Preparation as Preparation
 from .preparation import Scaling as Scaling
 from .preparation import numbers_of as numbers_of
+from .quantile_scale import Knots as Knots
 from .reference import Reference as Reference
 from .reference import prepare_reference as prepare_reference
 from .spooled import handles_of as handles_of

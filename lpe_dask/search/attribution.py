@@ -24,7 +24,7 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.search.columns import Usual, squared_parts, usual_of
+from lpe_dask.search.feature_contributions import Usual, squared_parts, usual_of
 from lpe_dask.search.join import Search, Searched, in_shares, neighbors_of, search_blocks
 from lpe_dask.search.plan import (
     Statistic,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.json_arrays import Floats
 from lpe_dask.kernels import narrow
-from lpe_dask.search.knots import Knots
+from lpe_dask.search.quantile_scale import Knots
 
 
 @dataclass(frozen=True, slots=True)

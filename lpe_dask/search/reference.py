@@ -21,6 +21,7 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
+from lpe_dask.search.algorithm_selection import choose_space
 from lpe_dask.search.approximate import Approximation
 from lpe_dask.search.attribution import (
     Attributed,
@@ -31,7 +32,6 @@ from lpe_dask.search.attribution import (
     typical_task,
 )
 from lpe_dask.search.blocks import Blocks
-from lpe_dask.search.choice import choose_space
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
 from lpe_dask.search.join import Search, Searched, Weight, join, join_frame, self_join
 from lpe_dask.search.locality import learn_regions

@@ -35,7 +35,7 @@ from lifetimes import (
     uses_of,
 )
 from lpe_dask.model import loading
-from lpe_dask.search import choice
+from lpe_dask.search import algorithm_selection
 from lpe_dask.search import plan as planning
 from lpe_dask.search.memory import Needs
 from lpe_dask.tables import table as inputs
@@ -134,11 +134,13 @@ def _many_chunks(monkeypatch):
 
 
 def _chosen_by_a_trial(monkeypatch):
-    monkeypatch.setattr(choice, "clear_choice", lambda *_: None)
+    monkeypatch.setattr(algorithm_selection, "clear_choice", lambda *_: None)
 
 
 def _pruned_always(monkeypatch):
-    monkeypatch.setattr(choice, "clear_choice", lambda *_: ("pruned", "a test"))
+    monkeypatch.setattr(
+        algorithm_selection, "clear_choice", lambda *_: ("pruned", "a test")
+    )
     return {"lpe-dask.block-rows": 128}
 
 

@@ -25,7 +25,7 @@ from estimator_checks import checks_of
 from lpe_dask import LPE
 from lpe_dask.kernels import accumulators
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.search import choice
+from lpe_dask.search import algorithm_selection
 from lpe_dask.tasks.values import Held, HeldTask
 from strategies import point_sets, row_chunks
 
@@ -82,7 +82,7 @@ def nothing_is_clear(n_reference, n_features):
 
 
 #: Lets "auto" look at a sample, however few rows there are.
-choosing = mock.patch.object(choice, "clear_choice", new=nothing_is_clear)
+choosing = mock.patch.object(algorithm_selection, "clear_choice", new=nothing_is_clear)
 
 
 SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]

@@ -24,7 +24,7 @@ from lpe_dask.search.attribution import (
     list_nearest,
     typical_task,
 )
-from lpe_dask.search.columns import USUAL_LEVELS
+from lpe_dask.search.feature_contributions import USUAL_LEVELS
 from lpe_dask.search.join import Search, Searched
 from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import Needs

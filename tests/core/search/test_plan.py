@@ -19,7 +19,6 @@ from lpe_dask.kernels import blocks, neighbor_graph, simd, walks
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join, packing
 from lpe_dask.search.join import Search, Searched, self_join
-from lpe_dask.search.knots import Knots
 from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import (
     ARRAY_COPIES,
@@ -42,6 +41,7 @@ from lpe_dask.search.plan import (
     share_of,
 )
 from lpe_dask.search.preparation import Preparation, Scaling
+from lpe_dask.search.quantile_scale import Knots
 from lpe_dask.search.spooled import Handles, SpooledBlock, SpooledPieces
 from lpe_dask.tasks.values import LITERAL_BYTES, HeldTask, enter
 from lpe_dask.tasks.workers import USABLE_SHARE, Workers

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 import definitions
 from choosing import dealt, mostly_full, mostly_slow
 from lpe_dask.model.scaling import learn_preparation
-from lpe_dask.search.columns import has_weight, restored, squared_parts, usual_of
+from lpe_dask.search.feature_contributions import (
+    has_weight,
+    restored,
+    squared_parts,
+    usual_of,
+)
 from lpe_dask.search.preparation import Preparation, Scaling
 from strategies import point_sets
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.search.knots import Knots
 from lpe_dask.search.preparation import Preparation, Scaling, numbers_of, product
+from lpe_dask.search.quantile_scale import Knots
 
 #: Decimals up to which a number is tried.
 MOST_DECIMALS = 16

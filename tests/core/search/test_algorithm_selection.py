@@ -8,7 +8,14 @@ from distributed import get_worker
 
 from compiling import taking
 from lpe_dask import LPE
-from lpe_dask.search import Cost, Preparation, SearchPlan, SearchShape, Statistic, choice
+from lpe_dask.search import (
+    Cost,
+    Preparation,
+    SearchPlan,
+    SearchShape,
+    Statistic,
+    algorithm_selection,
+)
 from lpe_dask.search.trial import SampledRows
 
 RNG = np.random.default_rng(0)
@@ -21,7 +28,7 @@ def plan_of(n_reference, n_features, n_neighbors=10):
 
 def chosen(sample, n_reference, n_neighbors=10):
     plan = plan_of(n_reference, sample.shape[1], n_neighbors)
-    return choice.choose_algorithm(sample, Preparation(), plan)
+    return algorithm_selection.choose_algorithm(sample, Preparation(), plan)
 
 
 @pytest.fixture
@@ -56,7 +63,7 @@ def test_choose_algorithm__does_not_prune_independent_columns():
 
 def test_choose_algorithm__tries_nothing_without_compiled_kernels(monkeypatch):
     """NumPy compares all rows either way, so its times would say that pruning is no use."""
-    monkeypatch.setattr(choice, "clear_choice", lambda *_: None)
+    monkeypatch.setattr(algorithm_selection, "clear_choice", lambda *_: None)
     monkeypatch.setattr(SampledRows, "cost", lambda *_, **__: pytest.fail("is tried"))
 
     with taking("defined"):
@@ -76,11 +83,11 @@ def test_choose_algorithm__takes_any_statistic_and_sample(
     n_reference, statistic, monkeypatch
 ):
     """Where part of a table is searched, the sample may have more rows than that."""
-    monkeypatch.setattr(choice, "clear_choice", lambda *_: None)
+    monkeypatch.setattr(algorithm_selection, "clear_choice", lambda *_: None)
     shape = SearchShape(n_reference, 3, statistic)
     plan = SearchPlan(shape, 1024, 1024, 1024, threads=1)
 
-    algorithm, reason = choice.choose_algorithm(
+    algorithm, reason = algorithm_selection.choose_algorithm(
         RNG.standard_normal((8000, 3)), Preparation(), plan
     )
 
@@ -89,7 +96,9 @@ def test_choose_algorithm__takes_any_statistic_and_sample(
 
 
 def test_choose_algorithm__tries_nothing_for_few_rows(monkeypatch):
-    monkeypatch.setattr(choice, "_try_exact", lambda *_: pytest.fail("clear enough"))
+    monkeypatch.setattr(
+        algorithm_selection, "_try_exact", lambda *_: pytest.fail("clear enough")
+    )
 
     assert chosen(RNG.standard_normal((2000, 2)), 2000)[0] == "brute"
     assert chosen(RNG.standard_normal((4000, 40)), 4000)[0] == "brute"
@@ -111,8 +120,8 @@ def test_fit__has_the_same_bits_whatever_is_chosen(algorithm, monkeypatch, caplo
     expected = LPE(5, algorithm="brute").fit(rows).p_values_
     seconds = {"brute": 1.0, "pruned": 1.0, algorithm: 0.5}
     tried = {name: Cost(1.0, seconds[name]) for name in seconds}
-    monkeypatch.setattr(choice, "clear_choice", lambda *_: None)
-    monkeypatch.setattr(choice, "_try_each", lambda *_: tried)
+    monkeypatch.setattr(algorithm_selection, "clear_choice", lambda *_: None)
+    monkeypatch.setattr(algorithm_selection, "_try_each", lambda *_: tried)
 
     with caplog.at_level("INFO"):
         model = LPE(5, algorithm="auto").fit(rows)
@@ -128,6 +137,6 @@ def test_choose_algorithm__tries_on_a_worker(client, monkeypatch):
         get_worker()  # fails anywhere else
         return {"brute": Cost(1.0, 2.0), "pruned": Cost(1.0, 1.0)}
 
-    monkeypatch.setattr(choice, "_try_each", try_each)
+    monkeypatch.setattr(algorithm_selection, "_try_each", try_each)
 
     assert chosen(RNG.standard_normal((8000, 40)), 100_000)[0] == "pruned"
