@@ -18,7 +18,7 @@ import dask
 from dask.callbacks import Callback
 from dask.delayed import Delayed
 
-from lpe_dask.tasks import private_uses
+from lpe_dask.tasks import dask_internals
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
     rows : RowCount, optional
         What `listening` functions are told of rows, if all collections are Delayed.
     """
-    client = private_uses.computing_client()
-    if client is not None and private_uses.is_in_task():
+    client = dask_internals.computing_client()
+    if client is not None and dask_internals.is_in_task():
         return tuple(dask.compute(*collections, scheduler=dask.get))
     are_tasks = all(isinstance(collection, Delayed) for collection in collections)
     keys = {task.key for task in collections} if are_tasks else set()
@@ -190,5 +190,5 @@ class _TaskCallback(Callback):
 
 def reset_after_fork() -> None:
     """Let a fork compute by itself: with none of the threads and clients of its parent."""
-    private_uses.reset_threads()
-    private_uses.detach_clients()
+    dask_internals.reset_threads()
+    dask_internals.detach_clients()

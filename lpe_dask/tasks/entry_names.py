@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from lpe_dask.storage import brief
-from lpe_dask.tasks.private_uses import (
+from lpe_dask.tasks.dask_internals import (
     clients_of_process,
     is_reading_graph,
     remembered_messages,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from lpe_dask.tasks.private_uses import is_in_task
+from lpe_dask.tasks.dask_internals import is_in_task
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import dask
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
-from lpe_dask.tasks import private_uses
+from lpe_dask.tasks import dask_internals
 from lpe_dask.tasks.computing import Computation, announced
 from lpe_dask.tasks.memory import memory_of_machine, peak_process_bytes
 from lpe_dask.tasks.timeouts import timeout
@@ -79,7 +79,7 @@ def active_client() -> Any | None:
     within a task (`compute`), and for an asynchronous client: nothing is computed with it
     but what its user awaits. `distributed` is not imported for this.
     """
-    return None if private_uses.is_in_task() else private_uses.computing_client()
+    return None if dask_internals.is_in_task() else dask_internals.computing_client()
 
 
 def is_sending() -> bool:
@@ -87,7 +87,7 @@ def is_sending() -> bool:
 
     Then it must not wait for results: the client's event loop may wait for this thread.
     """
-    return private_uses.is_sending(active_client())
+    return dask_internals.is_sending(active_client())
 
 
 def active_workers(*, wait: bool = False) -> Workers:
@@ -113,7 +113,7 @@ def active_workers(*, wait: bool = False) -> Workers:
         if not is_checked(client):
             check_versions(client)
         return _limited(found)
-    return _limited(_of_task() if private_uses.is_in_task() else _of_machine())
+    return _limited(_of_task() if dask_internals.is_in_task() else _of_machine())
 
 
 def workers_of_machine(

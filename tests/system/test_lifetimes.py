@@ -39,7 +39,7 @@ from lpe_dask.search import algorithm_selection
 from lpe_dask.search import plan as planning
 from lpe_dask.search.memory import Needs
 from lpe_dask.tables import table as inputs
-from lpe_dask.tasks import sources
+from lpe_dask.tasks import frozen_graph
 from lpe_dask.tasks import values as literals
 from processes import cluster_of_its_own
 from waiting import eventually
@@ -110,7 +110,7 @@ def test_loss__at_real_size(tables, stage, loss, kinds):
 
 def _everything_is_large(monkeypatch):
     monkeypatch.setattr(literals, "LITERAL_BYTES", 0)
-    monkeypatch.setattr(sources, "HEAVY_BYTES", 0)
+    monkeypatch.setattr(frozen_graph, "HEAVY_BYTES", 0)
 
 
 def _nothing_is_shared(monkeypatch):

@@ -10,10 +10,10 @@ import pytest
 
 import lpe_dask
 from lpe_dask.kernels import numba_internals as kernel_uses
-from lpe_dask.tasks import private_uses
+from lpe_dask.tasks import dask_internals
 
 FOLDER = Path(lpe_dask.__file__).parent
-LISTS = (private_uses, kernel_uses)
+LISTS = (dask_internals, kernel_uses)
 FOREIGN = ("dask", "distributed", "numba", "llvmlite", "pandas", "pyarrow")
 
 #: Private without an underscore: no documentation has them.

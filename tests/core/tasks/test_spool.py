@@ -23,7 +23,7 @@ from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.held import Pieces
 from lpe_dask.search.spooled import SpoolFolder
 from lpe_dask.tasks import remove_spools
-from lpe_dask.tasks.private_uses import clients_of_process
+from lpe_dask.tasks.dask_internals import clients_of_process
 from lpe_dask.tasks.spool import Spool, spool_at
 from lpe_dask.tasks.values import LITERAL_BYTES, enter
 from lpe_dask.tasks.workers import Workers, active_client, active_workers, memory_of_machine

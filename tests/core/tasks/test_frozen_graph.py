@@ -17,8 +17,8 @@ from lpe_dask import LPE
 from lpe_dask.model import fitted_of
 from lpe_dask.tables.table import read_table
 from lpe_dask.tasks import values
-from lpe_dask.tasks.layers import new_tasks
-from lpe_dask.tasks.sources import read_again, settle
+from lpe_dask.tasks.frozen_graph import read_again, settle
+from lpe_dask.tasks.graph import new_tasks
 from lpe_dask.tasks.values import LITERAL_BYTES
 from waiting import eventually
 

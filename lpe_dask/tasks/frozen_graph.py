@@ -24,7 +24,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from lpe_dask import dask_array as da
 from lpe_dask.tasks import values
-from lpe_dask.tasks.private_uses import (
+from lpe_dask.tasks.dask_internals import (
     dependencies_of,
     has_barrier,
     meta_of,
