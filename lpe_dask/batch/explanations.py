@@ -28,8 +28,8 @@ from lpe_dask.batch.inputs import tables_to_score
 from lpe_dask.batch.output import REASONS_NAME, RESULT_COLUMNS, reserved_output
 from lpe_dask.batch.part_stats import top_anomalies
 from lpe_dask.batch.parts import Q_VALUE
+from lpe_dask.batch.row_selection import take
 from lpe_dask.batch.summary import read_summary
-from lpe_dask.batch.taken import take
 from lpe_dask.model import (
     Explanation,
     Fitted,

@@ -22,8 +22,8 @@ from lpe_dask.batch.job import Job
 from lpe_dask.batch.job_file import naming_keys
 from lpe_dask.batch.output import remove_fits
 from lpe_dask.batch.scoring import Scoring, prepare_scoring
-from lpe_dask.batch.steps import Steps
 from lpe_dask.batch.summary import model_summary
+from lpe_dask.batch.timing import Steps
 from lpe_dask.model import (
     ABOUT_SEARCH,
     Fitted,

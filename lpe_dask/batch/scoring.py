@@ -49,8 +49,8 @@ from lpe_dask.batch.job import DriftSection, Job, ScoreSection
 from lpe_dask.batch.page import has_page, make_page
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.parts import PartFolder
-from lpe_dask.batch.steps import Steps
 from lpe_dask.batch.summary import score_summary
+from lpe_dask.batch.timing import Steps
 from lpe_dask.model import (
     SCORED_AGAIN,
     Fitted,

@@ -91,6 +91,8 @@ def test_import__of_commands(files, command):
 
 def test_import__of_what_a_worker_does():
     """A task of a search, before it needs compiled kernels."""
-    body = "import lpe_dask.search.join, lpe_dask.batch.taken, lpe_dask.model.scaling"
+    body = (
+        "import lpe_dask.search.join, lpe_dask.batch.row_selection, lpe_dask.model.scaling"
+    )
 
     assert imported(body) <= FILES - {"pydantic"}
