@@ -3,7 +3,7 @@
 Each function is one such use: its docstring names the part, and says why nothing public
 does the same. All of them ran with the oldest versions that pyproject.toml allows, dask and
 distributed 2025.5.0 (``make test-oldest``), and with 2026.8.0. Look here first when a later
-one breaks this. Private parts of numba are used in `kernels.private_uses` only.
+one breaks this. Private parts of numba are used in `kernels.numba_internals` only.
 """
 
 from __future__ import annotations
