@@ -1,7 +1,7 @@
 """Use what numba and locket keep to themselves: here, and nowhere else in this package.
 
-Each function stands for one such use, as those of `tasks.dask_internals` do for Dask. All of
-them ran with the oldest version that pyproject.toml allows, numba 0.61.0
+Each function stands for one such use, as those of `tasks.dask_internals` do for Dask. All
+of them ran with the oldest version that pyproject.toml allows, numba 0.61.0
 (``make test-oldest``), and with 0.68.1.
 """
 

@@ -54,7 +54,7 @@ Weight = Callable[[NDArray[np.generic], NDArray[np.float64]], NDArray[np.float64
 
 announce_by(notify)  # also by workers, which import this for their tasks
 
-#: A function of `kernels.paths` that walks along a graph.
+#: A function of `kernels.neighbor_graph` that walks along a graph.
 Walk = Callable[..., tuple[NDArray[np.float64], NDArray[np.int64]]]
 
 
@@ -101,7 +101,7 @@ class Search:
         return "fold_counts" if self.listed_neighbors is None else "fold_nearest"
 
     def state(self, queries: QueryTiles, basis: Basis) -> NearestState | CountState:
-        """Return the empty state of some queries; see `kernels.states`."""
+        """Return the empty state of some queries; see `kernels.accumulators`."""
         if self.listed_neighbors is None:
             radius, enough = self.statistic.radius, self.statistic.enough
             return CountState(queries, basis, radius or 0.0, enough)
@@ -111,7 +111,7 @@ class Search:
         )  # fmt: skip
 
     def walked(self, walk: Walk, *start: Any) -> NDArray[np.float64]:
-        """Return the statistic that a walk of `kernels.paths` finds, of shape (n_queries,).
+        """Return the statistic that a walk finds, of shape (n_queries,).
 
         ``start`` are its first arguments: the graph, and where to begin.
         """

@@ -138,7 +138,7 @@ def prepare_blocks(
     ----------
     source : callable
         Gives the rows: a dask array of shape (n_reference, n_features), finite, with known
-        chunks, settled (`sources.settle`). They enter a graph at each call, if this
+        chunks, settled (`frozen_graph.settle`). They enter a graph at each call, if this
         process has them.
     space : Space
     entry : Entry, optional

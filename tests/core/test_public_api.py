@@ -93,7 +93,9 @@ def test_configuration__every_key_has_a_default():
         dask.config.get(f"lpe-dask.{key}")
 
 
-@pytest.mark.parametrize("name", ["search.join", "search.attribution", "batch.row_selection"])
+@pytest.mark.parametrize(
+    "name", ["search.join", "search.attribution", "batch.row_selection"]
+)
 def test_import__of_what_a_task_needs_is_light(name):
     """A worker that runs it loads no estimator and no cluster code."""
     program = (
