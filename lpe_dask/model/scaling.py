@@ -192,8 +192,9 @@ def learn_forms(
         Finite, with known chunks and one chunk of features.
     scale : {None, "minmax", "standard", "quantile", "minmax+quantile"}
         Squared differences are multiplied by ``1 / (max - min)**2``, or by ``1 / variance``
-        with ddof 0, or are those of a line through knots; see `search.quantile_scale`. A constant
-        column keeps its unit. With both forms, those of all columns by knots come last.
+        with ddof 0, or are those of a line through knots; see `search.quantile_scale`. A
+        constant column keeps its unit. With both forms, those of all columns by knots come
+        last.
     columns : sequence of str
         What to call the columns in an error.
     random_state : int, optional
