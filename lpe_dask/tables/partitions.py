@@ -74,8 +74,9 @@ def as_frame(part: Any) -> pd.DataFrame:
             f"X has dtype {array.dtype}, but rows must be real numbers or booleans. Drop "
             f"other columns, or convert them to numbers."
         )
-    has_text = array.dtype.kind in "UT"
-    return pd.DataFrame(array.astype(object) if has_text else array, copy=False)
+    if array.dtype.kind in "OUT":  # objects stay so: without values, they are no times
+        return pd.DataFrame(array.astype(object, copy=False), dtype=object)
+    return pd.DataFrame(array, copy=False)
 
 
 def _is_plain(part: Any) -> bool:

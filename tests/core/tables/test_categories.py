@@ -217,6 +217,13 @@ def test_levels__of_enumerations_are_plain_values(values, plain, kind):
     np.testing.assert_array_equal(computed(frame, categories), [[1], [0]])
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
+def test_codes__of_objects_without_values_are_missing(missing):
+    categories = learn_categories(np.array([["a"]], dtype=object), [0])
+
+    assert np.isnan(computed(np.array([[missing]], dtype=object), categories)).all()
+
+
 @given(data=st.data())
 def test_codes__are_the_definition(data):
     texts = st.sampled_from(["", "a", "A", "1", "é", "\U0001f600"])
