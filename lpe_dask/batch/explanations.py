@@ -54,7 +54,7 @@ ALL_PRIVATE = "all measured columns are private"
 #: What pandas calls the levels of an index without names, in files.
 _UNNAMED_INDEX = re.compile(r"^__index_level_(\d+)__$")
 
-#: Columns to carry over that tell which row it is, in the summary.
+#: Columns that are carried over into the summary, to identify a row.
 MOST_KEPT = 3
 
 
@@ -135,7 +135,7 @@ class ExplanationInput:
     def _select(
         self, top: pd.DataFrame, exact: Sequence[int]
     ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-        """Return the rows and what tells which they are, in the order of the places.
+        """Return the rows and the columns that identify them, in the order of the places.
 
         Columns at the places in ``exact`` are objects: no partition makes floats of others.
         """

@@ -1,4 +1,4 @@
-"""Take rows of a partition, and what tells which they are.
+"""Take rows of a partition, and the columns that identify them.
 
 A file of its own, which imports little: workers import it for the first such task of a run.
 """

@@ -123,7 +123,7 @@ def score(
 @date_option
 @worker_options
 def plan_run(data: str, debug: bool, **options: Any) -> None:
-    """Tell what a run would need; run nothing.
+    """Estimate what a run would need; run nothing.
 
     That is tasks, pairs of rows, memory and time, of `score` or, for a job file, which ends
     in .toml, of `run`. Reads metadata and a sample of the rows, and starts no workers. Ends
@@ -207,7 +207,7 @@ def run(
 @click.argument("output", metavar="OUT")
 @debug_option
 def status(output: str, debug: bool) -> None:
-    """Tell how far a run is: at work, to be resumed, or done.
+    """Show how far a run is: at work, to be resumed, or done.
 
     It is the run that writes OUT, on whatever machine it works. Exit code 0: it is done.
     75: it is at work. 1: it is not done, and no run is at work.
@@ -255,7 +255,7 @@ def compile_ahead(algorithm: str, debug: bool) -> None:
 )
 @worker_options
 def explain(output: str, top: int, debug: bool, **options: Any) -> None:
-    """Tell why the most anomalous rows of a run are anomalous.
+    """Explain why the most anomalous rows of a run are anomalous.
 
     Prints a line for each, with the three columns that say most. All columns are in
     OUT/_reasons.pqt.

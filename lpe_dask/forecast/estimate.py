@@ -148,7 +148,7 @@ def is_job(data: Any) -> bool:
     return isinstance(data, str | PathLike) and str(data).endswith(".toml")
 
 
-#: Tells the workers of what has so much to do; they need not be there.
+#: Returns the workers for so much to do; they need not be there.
 Choice = Callable[[Sizes], Workers]
 
 

@@ -30,7 +30,7 @@ _MIXED_ERROR = 1e-10
 #: of columns that have no more.
 USUAL_LEVELS, FREQUENT_VALUES = (0.01, 0.5, 0.99), 3
 
-#: Tells which numbers of the input become what is there.
+#: Returns which numbers of the input become the prepared ones, bit for bit.
 Same = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 
 
