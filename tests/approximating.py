@@ -10,7 +10,7 @@ import pandas as pd
 from indexes import right_lists
 from lpe_dask import LPE
 from lpe_dask.kernels import beam_search, joined_lists, nn_descent
-from lpe_dask.search import packing, plan, stored
+from lpe_dask.search import model_blocks, packing, plan
 
 #: Most rows of a block, so that small tables have several.
 BLOCK_ROWS = 1280
@@ -35,7 +35,7 @@ def small_searches(monkeypatch):
     monkeypatch.setattr(plan, "MOST_INDEXED_ROWS", BLOCK_ROWS)
     monkeypatch.setattr(beam_search, "BEAM_ROWS", BEAM_ROWS)
     monkeypatch.setattr(packing, "joined_lists", joined)
-    monkeypatch.setattr(stored, "DEGREE", DEGREE)
+    monkeypatch.setattr(model_blocks, "DEGREE", DEGREE)
     replace(right_lists)
     return replace
 

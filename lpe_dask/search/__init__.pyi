@@ -1,6 +1,14 @@
 from .algorithm_selection import choose_space as choose_space
 from .approximate import Approximation as Approximation
-from .blocks import StoredBlocks as StoredBlocks
+from .blocks.model_blocks import load_blocks as load_blocks
+from .blocks.model_blocks import load_graph as load_graph
+from .blocks.model_blocks import load_indexes as load_indexes
+from .blocks.model_blocks import store_blocks as store_blocks
+from .blocks.model_blocks import store_graph as store_graph
+from .blocks.model_blocks import store_indexes as store_indexes
+from .blocks.packing import Space as Space
+from .blocks.persisted import StoredBlocks as StoredBlocks
+from .blocks.spool_blocks import handles_of as handles_of
 from .feature_contributions import Usual as Usual
 from .feature_contributions import has_weight as has_weight
 from .feature_contributions import restored as restored
@@ -8,7 +16,6 @@ from .join import Search as Search
 from .memory import Needs as Needs
 from .memory import plan_for as plan_for
 from .memory import plan_for_active_workers as plan_for_active_workers
-from .packing import Space as Space
 from .plan import AUDITED_ROWS as AUDITED_ROWS
 from .plan import LARGEST_BLOCK as LARGEST_BLOCK
 from .plan import MERGED_SAMPLES as MERGED_SAMPLES
@@ -25,12 +32,5 @@ from .preparation import numbers_of as numbers_of
 from .quantile_scale import Knots as Knots
 from .reference import Reference as Reference
 from .reference import prepare_reference as prepare_reference
-from .spooled import handles_of as handles_of
-from .stored import load_blocks as load_blocks
-from .stored import load_graph as load_graph
-from .stored import load_indexes as load_indexes
-from .stored import store_blocks as store_blocks
-from .stored import store_graph as store_graph
-from .stored import store_indexes as store_indexes
 from .trial import Cost as Cost
 from .trial import SampledRows as SampledRows

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import ALGORITHMS, LEARNED_ROWS, narrow
+from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.join import Search
-from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import SearchPlan, sample_neighbors
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.trial import Cost, SampledRows

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import BeamState, QueryTiles
-from lpe_dask.search.packing import Space
+from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.plan import Statistic
 
 

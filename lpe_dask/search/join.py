@@ -42,10 +42,10 @@ from lpe_dask.kernels import (
     walk_from_rows,
 )
 from lpe_dask.search.approximate import beam_search
+from lpe_dask.search.blocks.packing import Space
+from lpe_dask.search.blocks.spool_blocks import SpooledBlock, handles_of
 from lpe_dask.search.locality import by_nearest_box
-from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import Statistic, sample_neighbors, share_of
-from lpe_dask.search.spooled import SpooledBlock, handles_of
 from lpe_dask.tables import float_rows
 from lpe_dask.tasks import Versioned, enter, for_frames, new_array, new_tasks, notify
 

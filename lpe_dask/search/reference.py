@@ -31,15 +31,15 @@ from lpe_dask.search.attribution import (
     list_nearest,
     typical_task,
 )
-from lpe_dask.search.blocks import Blocks
+from lpe_dask.search.blocks.packing import Space, index_blocks, prepare_blocks
+from lpe_dask.search.blocks.persisted import Blocks
+from lpe_dask.search.blocks.spool_blocks import SpoolFolder, new_entry
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
 from lpe_dask.search.join import Search, Searched, Weight, join, join_frame, self_join
 from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import Needs, plan_for_active_workers
-from lpe_dask.search.packing import Space, index_blocks, prepare_blocks
 from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic, n_shares
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.search.spooled import SpoolFolder, new_entry
 from lpe_dask.tables import Table, to_checked_series
 from lpe_dask.tasks import Held, active_workers, compute, enter, settle
 

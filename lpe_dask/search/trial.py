@@ -27,9 +27,9 @@ from lpe_dask.kernels import (
     narrow,
     walk_from_rows,
 )
-from lpe_dask.search.held import HeldBlock
+from lpe_dask.search.blocks.in_memory import HeldBlock
+from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.join import Search, neighbors_of, search_blocks
-from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import NeighborGraphParams
 
 #: Tiles of queries that a forecast searches for.

@@ -23,7 +23,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from lpe_dask import dask_array as da
-from lpe_dask.tasks import values
+from lpe_dask.tasks import transfer
 from lpe_dask.tasks.dask_internals import (
     dependencies_of,
     has_barrier,
@@ -34,7 +34,7 @@ from lpe_dask.tasks.dask_internals import (
     with_first_after,
     without_aliases,
 )
-from lpe_dask.tasks.values import Held, HeldTask, same
+from lpe_dask.tasks.transfer import Held, HeldTask, same
 from lpe_dask.tasks.workers import active_client
 
 #: Start of the name of the layer that keeps futures alive.
@@ -74,7 +74,7 @@ def settle(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
     meta = meta_of(rows)
     (optimized,) = dask.optimize(da.Array(graph, name, rows.chunks, meta=meta))
     tasks = without_aliases(task_specs(optimized.dask))
-    if is_foreign and active_client() is not None and values.is_shared():
+    if is_foreign and active_client() is not None and transfer.is_shared():
         tasks = _lightened(tasks)
     return da.Array(_graph_of(name, tasks, futures), name, rows.chunks, meta=meta)
 
@@ -192,7 +192,7 @@ def _lightened(tasks: dict[Any, Any]) -> dict[Any, Any]:
     sizes = {
         key: _bytes_of(task) for key, task in tasks.items() if not dependencies_of(task)
     }
-    if sum(sizes.values()) <= values.LITERAL_BYTES:
+    if sum(sizes.values()) <= transfer.LITERAL_BYTES:
         return tasks
     heavy = {
         key: (_run, HeldTask(Held(tasks[key], "lpe-source"), is_one_of_many=True))

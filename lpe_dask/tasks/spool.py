@@ -25,9 +25,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage import Folder, lease
-from lpe_dask.tasks.cleaner import Unneeded, cleaner_of_process
-from lpe_dask.tasks.dead_spools import MARK_NAME, PREFIX, remove_dead_spools
-from lpe_dask.tasks.entry_names import EntryName
+from lpe_dask.tasks.spool_cleaner import Unneeded, cleaner_of_process
+from lpe_dask.tasks.spool_cleanup import MARK_NAME, PREFIX, remove_dead_spools
+from lpe_dask.tasks.spool_references import EntryName
 
 
 def spool_place() -> str:

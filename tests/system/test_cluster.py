@@ -19,7 +19,7 @@ from distributed import Client, futures_of
 from choosing import mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
-from lpe_dask.tasks.values import LITERAL_BYTES
+from lpe_dask.tasks.transfer import LITERAL_BYTES
 from processes import local_cluster
 
 pytestmark = pytest.mark.cluster

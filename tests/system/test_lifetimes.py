@@ -40,7 +40,7 @@ from lpe_dask.search import plan as planning
 from lpe_dask.search.memory import Needs
 from lpe_dask.tables import table as inputs
 from lpe_dask.tasks import frozen_graph
-from lpe_dask.tasks import values as literals
+from lpe_dask.tasks import transfer as literals
 from processes import cluster_of_its_own
 from waiting import eventually
 

@@ -32,9 +32,9 @@ from lpe_dask.forecast.sizes import Sizes
 from lpe_dask.kernels import ALGORITHMS, compilation, search_work
 from lpe_dask.model import fitting, with_defaults
 from lpe_dask.search import trial
+from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.join import Search
 from lpe_dask.search.memory import Needs
-from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import (
     NeighborGraphParams,
     SearchPlan,

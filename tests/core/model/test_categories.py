@@ -25,7 +25,7 @@ from lpe_dask import LPE
 from lpe_dask.model.manifest import MANIFEST_NAME
 from lpe_dask.tables import partitions
 from lpe_dask.tables import table as tables
-from lpe_dask.tasks import values
+from lpe_dask.tasks import transfer
 from searching import EXACT
 
 SCALES = ["minmax", "standard", "quantile", "minmax+quantile"]
@@ -389,9 +389,9 @@ def test_score__reads_a_csv_as_the_model_knows_it(tmp_path):
 
 #: Where categories are: in every task, in one of their own, in the spool.
 PLACES = {
-    "carried": (values, "LITERAL_BYTES", values.LITERAL_BYTES),
+    "carried": (transfer, "LITERAL_BYTES", transfer.LITERAL_BYTES),
     "entered": (tables, "CARRIED_BYTES", 0),
-    "large": (values, "LITERAL_BYTES", 1),
+    "large": (transfer, "LITERAL_BYTES", 1),
 }
 
 

@@ -26,7 +26,7 @@ from lpe_dask import LPE
 from lpe_dask.kernels import accumulators
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.search import algorithm_selection
-from lpe_dask.tasks.values import Held, HeldTask
+from lpe_dask.tasks.transfer import Held, HeldTask
 from strategies import point_sets, row_chunks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*, and no p-value:UserWarning")

@@ -22,7 +22,7 @@ from lpe_dask.model.division import divide
 from lpe_dask.model.quantiles import learn_knots
 from lpe_dask.model.scaling import learn_preparation, learn_scaling
 from lpe_dask.search import Preparation
-from lpe_dask.tasks.values import HeldTask
+from lpe_dask.tasks.transfer import HeldTask
 from strategies import point_sets, row_chunks
 
 SCALES = ["quantile", "minmax+quantile"]

@@ -24,11 +24,11 @@ from lpe_dask.search.attribution import (
     list_nearest,
     typical_task,
 )
+from lpe_dask.search.blocks.packing import Space, prepare_blocks
 from lpe_dask.search.feature_contributions import USUAL_LEVELS
 from lpe_dask.search.join import Search, Searched
 from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import Needs
-from lpe_dask.search.packing import Space, prepare_blocks
 from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tasks.spool import spool_at

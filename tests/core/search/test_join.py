@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 import definitions
 from lpe_dask.kernels.algorithms import ALGORITHMS
+from lpe_dask.search.blocks.packing import Space, pack_chunks, prepare_blocks
 from lpe_dask.search.join import Search, Searched, join, self_join
 from lpe_dask.search.locality import learn_regions
-from lpe_dask.search.packing import Space, pack_chunks, prepare_blocks
 from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tasks.spool import spool_at
-from lpe_dask.tasks.values import enter
+from lpe_dask.tasks.transfer import enter
 from strategies import point_sets, row_chunks
 
 algorithms = pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -18,6 +18,8 @@ from choosing import mostly_paired
 from lpe_dask.kernels import blocks, neighbor_graph, simd, walks
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join, packing
+from lpe_dask.search.blocks.packing import Space, gather_regions, region_sizes, split_chunks
+from lpe_dask.search.blocks.spool_blocks import Handles, SpooledBlock, SpooledPieces
 from lpe_dask.search.join import Search, Searched, self_join
 from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import (
@@ -30,7 +32,6 @@ from lpe_dask.search.memory import (
     block_bytes,
     plan_for,
 )
-from lpe_dask.search.packing import Space, gather_regions, region_sizes, split_chunks
 from lpe_dask.search.plan import (
     NeighborGraphParams,
     SearchPlan,
@@ -42,8 +43,7 @@ from lpe_dask.search.plan import (
 )
 from lpe_dask.search.preparation import Preparation, Scaling
 from lpe_dask.search.quantile_scale import Knots
-from lpe_dask.search.spooled import Handles, SpooledBlock, SpooledPieces
-from lpe_dask.tasks.values import LITERAL_BYTES, HeldTask, enter
+from lpe_dask.tasks.transfer import LITERAL_BYTES, HeldTask, enter
 from lpe_dask.tasks.workers import USABLE_SHARE, Workers
 from searching import all_distances, smallest
 

@@ -14,10 +14,10 @@ import pytest
 from dask.delayed import delayed
 from distributed import Client
 
-from lpe_dask.tasks import cleaner
-from lpe_dask.tasks.sharing import is_place_shared
+from lpe_dask.tasks import spool_cleaner
+from lpe_dask.tasks.shared_storage import is_place_shared
 from lpe_dask.tasks.spool import spool_at
-from lpe_dask.tasks.values import LITERAL_BYTES, enter
+from lpe_dask.tasks.transfer import LITERAL_BYTES, enter
 from lpe_dask.tasks.workers import active_client
 from processes import local_cluster
 from waiting import eventually
@@ -36,8 +36,8 @@ def twice(value):
 
 def test_entry__stays_while_a_result_on_a_cluster_needs_it(client, tmp_path, monkeypatch):
     value = np.arange(LITERAL_BYTES / 4)
-    monkeypatch.setattr(cleaner, "TRAVEL_SECONDS", 0.1)
-    monkeypatch.setattr(cleaner, "_QUESTION_SECONDS", 0.1)
+    monkeypatch.setattr(spool_cleaner, "TRAVEL_SECONDS", 0.1)
+    monkeypatch.setattr(spool_cleaner, "_QUESTION_SECONDS", 0.1)
     with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
         doubled = delayed(twice)(enter(value, "lpe-test")).persist()
         (future,) = doubled.dask.values()
@@ -56,8 +56,8 @@ def test_entry__stays_while_a_result_on_a_cluster_needs_it(client, tmp_path, mon
 
 def test_entry__of_a_graph_on_its_way_stays(client, tmp_path, monkeypatch):
     """A scheduler that does not know it yet may know it soon."""
-    monkeypatch.setattr(cleaner, "TRAVEL_SECONDS", 1.2)
-    monkeypatch.setattr(cleaner, "_QUESTION_SECONDS", 0.1)
+    monkeypatch.setattr(spool_cleaner, "TRAVEL_SECONDS", 1.2)
+    monkeypatch.setattr(spool_cleaner, "_QUESTION_SECONDS", 0.1)
     entry = spool_at(str(tmp_path)).folder("blocks")
     pickle.dumps(entry)
     del entry
@@ -68,7 +68,7 @@ def test_entry__of_a_graph_on_its_way_stays(client, tmp_path, monkeypatch):
 
 
 def test_entries__that_are_pending_go_when_the_client_does(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(cleaner, "TRAVEL_SECONDS", 1000)
+    monkeypatch.setattr(spool_cleaner, "TRAVEL_SECONDS", 1000)
     with Client(cluster):
         entry = spool_at(str(tmp_path)).folder("blocks")
         pickle.dumps(entry)
@@ -80,7 +80,7 @@ def test_entries__that_are_pending_go_when_the_client_does(cluster, tmp_path, mo
 
 @pytest.mark.full
 def test_entries__let_go_by_many_threads_all_go(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(cleaner, "TRAVEL_SECONDS", 0.1)
+    monkeypatch.setattr(spool_cleaner, "TRAVEL_SECONDS", 0.1)
 
     def make_and_let_go():
         for _ in range(100):

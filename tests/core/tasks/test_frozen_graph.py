@@ -16,10 +16,10 @@ from lifetimes import unneeded
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
 from lpe_dask.tables.table import read_table
-from lpe_dask.tasks import values
+from lpe_dask.tasks import transfer
 from lpe_dask.tasks.frozen_graph import read_again, settle
 from lpe_dask.tasks.graph import new_tasks
-from lpe_dask.tasks.values import LITERAL_BYTES
+from lpe_dask.tasks.transfer import LITERAL_BYTES
 from waiting import eventually
 
 ROWS = np.random.default_rng(0).integers(0, 200, (3000, 3)) * 0.1
@@ -238,7 +238,7 @@ def test_score_samples__of_rows_on_a_cluster_that_is_gone(client):
 @pytest.mark.cluster
 def test_fit__keeps_blocks_of_rows_that_are_in_a_spool(client, tmp_path, monkeypatch):
     """They are made again only where the spool is not shared any more."""
-    monkeypatch.setattr(values, "LITERAL_BYTES", 10_000)
+    monkeypatch.setattr(transfer, "LITERAL_BYTES", 10_000)
     with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
         model = LPE(3, algorithm="brute").fit(ROWS)
         blocks = fitted_of(model).reference.blocks

@@ -19,13 +19,13 @@ from fsspec.implementations.local import LocalFileSystem
 
 import lpe_dask
 from choosing import mostly_full
-from lpe_dask.search.blocks import Blocks
-from lpe_dask.search.held import Pieces
-from lpe_dask.search.spooled import SpoolFolder
+from lpe_dask.search.blocks.in_memory import Pieces
+from lpe_dask.search.blocks.persisted import Blocks
+from lpe_dask.search.blocks.spool_blocks import SpoolFolder
 from lpe_dask.tasks import remove_spools
 from lpe_dask.tasks.dask_internals import clients_of_process
 from lpe_dask.tasks.spool import Spool, spool_at
-from lpe_dask.tasks.values import LITERAL_BYTES, enter
+from lpe_dask.tasks.transfer import LITERAL_BYTES, enter
 from lpe_dask.tasks.workers import Workers, active_client, active_workers, memory_of_machine
 from waiting import eventually
 
@@ -251,7 +251,7 @@ def test_cleaner__goes_on_after_an_error(tmp_path, monkeypatch):
             raise failures.pop()
         return []
 
-    monkeypatch.setattr("lpe_dask.tasks.cleaner.open_clients", fail)
+    monkeypatch.setattr("lpe_dask.tasks.spool_cleaner.open_clients", fail)
     entry = spool_at(str(tmp_path)).folder("blocks")
     pickle.dumps(entry)
 

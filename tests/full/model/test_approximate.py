@@ -31,7 +31,7 @@ from lpe_dask.kernels import beam_search, nn_descent
 from lpe_dask.model import fitting
 from lpe_dask.model.certificate import Certificate, Quality, draws
 from lpe_dask.pvalues import false_discovery_control
-from lpe_dask.search import Needs, join, spooled
+from lpe_dask.search import Needs, join, spool_blocks
 from lpe_dask.tables import nominal
 
 pytestmark = pytest.mark.usefixtures("compiled_kernels")
@@ -221,7 +221,7 @@ def test_fits_that_spool__have_the_same_bits(tmp_path, monkeypatch):
 def test_spooled_blocks__are_read_once_for_each_search(monkeypatch):
     monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
     model = LPE(**GIVEN, algorithm="nn_descent").fit(NOMINAL)
-    reads, n_searches, load = [], [], spooled.SpooledBlock.load
+    reads, n_searches, load = [], [], spool_blocks.SpooledBlock.load
     in_passes = join._in_passes
 
     def counted(block):
@@ -232,7 +232,7 @@ def test_spooled_blocks__are_read_once_for_each_search(monkeypatch):
         n_searches.append(1)
         return in_passes(*given)
 
-    monkeypatch.setattr(spooled.SpooledBlock, "load", counted)
+    monkeypatch.setattr(spool_blocks.SpooledBlock, "load", counted)
     monkeypatch.setattr(join, "_in_passes", searching)
     model.score_samples(da.from_array(NEW, chunks=-1)).compute()
 

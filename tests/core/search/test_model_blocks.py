@@ -16,11 +16,11 @@ from lpe_dask import LPE
 from lpe_dask.kernels import brute as tiles
 from lpe_dask.search import join as neighbors
 from lpe_dask.search import packing
-from lpe_dask.search.blocks import Blocks
-from lpe_dask.search.held import Pieces
+from lpe_dask.search.blocks.in_memory import Pieces
+from lpe_dask.search.blocks.persisted import Blocks
+from lpe_dask.search.blocks.spool_blocks import SpooledBlock, SpoolFolder
 from lpe_dask.search.memory import Needs
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.search.spooled import SpooledBlock, SpoolFolder
 from lpe_dask.tasks.spool import Spool, spool_at
 from waiting import eventually
 
@@ -176,7 +176,7 @@ def test_fit__same_bits_from_a_spool_on_two_processes(spool_folder, expected, cl
 
 @pytest.mark.cluster
 def test_spool__that_a_worker_does_not_see_is_refused(spool_folder, monkeypatch):
-    monkeypatch.setattr("lpe_dask.tasks.sharing._sees", lambda url: False)
+    monkeypatch.setattr("lpe_dask.tasks.shared_storage._sees", lambda url: False)
 
     with (
         LocalCluster(

@@ -11,9 +11,9 @@ import pytest
 from hostile import ATTACKS, as_nobody, limited
 from lpe_dask.storage import LOCK_NAME, Folder
 from lpe_dask.storage.owner import Owner
-from lpe_dask.tasks import dead_spools, spool
-from lpe_dask.tasks.dead_spools import remove_dead_spools
+from lpe_dask.tasks import spool, spool_cleanup
 from lpe_dask.tasks.spool import Spool
+from lpe_dask.tasks.spool_cleanup import remove_dead_spools
 
 #: Of a process that is gone, and was seen for the last time long ago.
 DEAD = Owner(
@@ -178,7 +178,7 @@ def test_spool__that_is_swapped_during_a_look_is_left(
         folder.symlink_to(other) if is_link else other.rename(folder)
         return True
 
-    monkeypatch.setattr(dead_spools, "is_dead", swap)
+    monkeypatch.setattr(spool_cleanup, "is_dead", swap)
     caplog.set_level(logging.DEBUG)
 
     collect(place, own)
@@ -207,7 +207,7 @@ def test_spool__of_a_dead_process_is_removed_where_there_are_no_owners(monkeypat
 
     remove_dead_spools(place, place.full_url("lpe-spool-own"))
     assert dead.exists(LOCK_NAME)  # its last heartbeat was a moment ago
-    monkeypatch.setattr(dead_spools, "is_dead", lambda url: True)
+    monkeypatch.setattr(spool_cleanup, "is_dead", lambda url: True)
     remove_dead_spools(place, place.full_url("lpe-spool-own"))
 
     assert not dead.exists()

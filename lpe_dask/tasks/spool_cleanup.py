@@ -16,7 +16,7 @@ from contextlib import suppress
 from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.storage import LOCK_NAME, Folder, brief, is_dead
-from lpe_dask.tasks.cleaner import remove
+from lpe_dask.tasks.spool_cleaner import remove
 
 logger = logging.getLogger(__name__)
 

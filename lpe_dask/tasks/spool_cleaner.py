@@ -20,7 +20,7 @@ import fsspec
 
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage import Lock
-from lpe_dask.tasks.entry_names import named_by, open_clients
+from lpe_dask.tasks.spool_references import named_by, open_clients
 
 #: How often a removal is tried: tasks that outlive their run may still write.
 _REMOVALS = 5

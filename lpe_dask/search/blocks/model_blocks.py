@@ -16,8 +16,8 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import DEGREE, NeighborGraph
-from lpe_dask.search.packing import Space, each_block, pack_rows
-from lpe_dask.search.spooled import SpoolFolder, handles_of
+from lpe_dask.search.blocks.packing import Space, each_block, pack_rows
+from lpe_dask.search.blocks.spool_blocks import SpoolFolder, handles_of
 from lpe_dask.storage import FLOAT64, FLOATS, INT32, INT64, StoredFile, write_columns
 from lpe_dask.tasks import enter, new_tasks
 

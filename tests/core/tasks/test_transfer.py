@@ -14,9 +14,9 @@ from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE
-from lpe_dask.tasks import values
+from lpe_dask.tasks import transfer
 from lpe_dask.tasks.spool import spool_at
-from lpe_dask.tasks.values import Held, HeldTask, enter, enter_parts
+from lpe_dask.tasks.transfer import Held, HeldTask, enter, enter_parts
 from waiting import eventually
 
 SMALL = np.arange(12.0).reshape(4, 3)
@@ -85,7 +85,7 @@ def test_held__is_written_once_and_leaves_as_a_name(client, place, value):
 
 @pytest.mark.parametrize("value", LARGE_VALUES)
 def test_held__without_a_client_brings_the_value_along(monkeypatch, place, value):
-    monkeypatch.setattr(values, "open_clients", list)
+    monkeypatch.setattr(transfer, "open_clients", list)
 
     copied = cloudpickle.loads(cloudpickle.dumps(HeldTask(Held(value, "lpe-test"))))
 

@@ -1,6 +1,6 @@
 """Blocks, and the pieces they are made of, in memory.
 
-`spooled` has the same on storage.
+`spool_blocks` has the same on storage.
 """
 
 from __future__ import annotations

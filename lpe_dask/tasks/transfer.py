@@ -8,7 +8,7 @@ be computed again, or that only one worker holds.
     value, larger               ->  Held: the value itself, as long as the graph is here;
                                     StoredValue: a file in the spool, once the graph is sent
     the same, where workers     ->  pieces of LITERAL_BYTES within the graph, as many as
-    see no storage of this          `calls` allows
+    see no storage of this          `call_scope` allows
     process
 
 A file is kept as long as this process or a scheduler has a task that names it (`spool`).
@@ -32,10 +32,10 @@ from dask.sizeof import sizeof
 
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage import ArrayFile, brief, retried, write_arrays
-from lpe_dask.tasks.calls import Call, count
-from lpe_dask.tasks.entry_names import EntryName, open_clients
-from lpe_dask.tasks.sharing import is_place_shared
+from lpe_dask.tasks.call_scope import Call, count
+from lpe_dask.tasks.shared_storage import is_place_shared
 from lpe_dask.tasks.spool import Entry, spool_at, spool_place
+from lpe_dask.tasks.spool_references import EntryName, open_clients
 from lpe_dask.tasks.workers import active_client
 
 logger = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ def enter_all(values: Sequence[Held]) -> list[Delayed]:
     Raises
     ------
     ValueError
-        If they are together too large for workers that share no storage; see `calls`.
+        If they are together too large for workers that share no storage; see `call_scope`.
     """
     count_large({held.key: held.n_bytes for held in values if is_large(held.n_bytes)})
     return list(map(_entered, values))
@@ -243,7 +243,7 @@ def _entered(held: Held) -> Delayed:
 
 
 def count_large(sizes: dict[str, int]) -> None:
-    """Count values that are too large to be sent inside a graph; see `calls.count`."""
+    """Count values that are too large to be sent inside a graph; see `call_scope.count`."""
     if sizes:
         count(sizes, is_shared=is_shared())
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import Block, Index, block_of, index_of
-from lpe_dask.search.held import (
+from lpe_dask.search.blocks.in_memory import (
     HeldBlock,
     HeldIndex,
     Pieces,

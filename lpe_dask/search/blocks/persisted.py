@@ -8,7 +8,7 @@ Graphs that search blocks hold the tasks that make them, all the way from the ro
 scheduler has the results already it takes those, by their keys; where it has not, because
 a worker was lost, the cluster was restarted, or it is another one, it makes them again.
 What is kept only saves time. Values of this process that the tasks are made of count in
-each graph with these blocks: see `calls`.
+each graph with these blocks: see `call_scope`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uuid import uuid4
 from dask.delayed import Delayed
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.search.spooled import Handles, SpoolFolder, new_entry
+from lpe_dask.search.blocks.spool_blocks import Handles, SpoolFolder, new_entry
 from lpe_dask.tasks import (
     Entry,
     Held,

@@ -15,9 +15,9 @@ from distributed import Client
 import lpe_dask
 from lifetimes import killed_meanwhile
 from lpe_dask import LPE
-from lpe_dask.tasks import calls, values
-from lpe_dask.tasks.calls import at_once, lazily, persist
-from lpe_dask.tasks.values import LITERAL_BYTES, Held, enter, enter_all, enter_parts
+from lpe_dask.tasks import call_scope, transfer
+from lpe_dask.tasks.call_scope import at_once, lazily, persist
+from lpe_dask.tasks.transfer import LITERAL_BYTES, Held, enter, enter_all, enter_parts
 from processes import are_up
 from waiting import eventually
 
@@ -43,9 +43,9 @@ def client(cluster):
 @pytest.fixture
 def limits(monkeypatch):
     """Let lazy results send 100 kB, calls that compute 800 kB, in pieces of 10 kB."""
-    monkeypatch.setattr(values, "LITERAL_BYTES", 10_000)
-    monkeypatch.setattr(calls, "LAZY_BYTES", 100_000)
-    monkeypatch.setattr(calls, "AT_ONCE_BYTES", 800_000)
+    monkeypatch.setattr(transfer, "LITERAL_BYTES", 10_000)
+    monkeypatch.setattr(call_scope, "LAZY_BYTES", 100_000)
+    monkeypatch.setattr(call_scope, "AT_ONCE_BYTES", 800_000)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def keys_of(dask_scheduler, prefix):
 def test_fit__of_too_many_rows_begins_nothing(
     client, limits, right, monkeypatch, tmp_path, kind
 ):
-    monkeypatch.setattr(calls, "AT_ONCE_BYTES", ROWS.nbytes - 1)
+    monkeypatch.setattr(call_scope, "AT_ONCE_BYTES", ROWS.nbytes - 1)
     X = ROWS if kind == "numpy" else pd.DataFrame(ROWS, columns=list("xyz"))
     model = LPE(5, algorithm="brute")
 
@@ -184,7 +184,7 @@ def test_model__of_rows_that_no_lazy_result_can_have(
 
 
 def test_score__of_too_many_rows_begins_no_search(client, limits, monkeypatch, tmp_path):
-    monkeypatch.setattr(calls, "LAZY_BYTES", 24 * len(ROWS) - 1)
+    monkeypatch.setattr(call_scope, "LAZY_BYTES", 24 * len(ROWS) - 1)
     frame = dd.from_pandas(pd.DataFrame(ROWS, columns=list("xyz")), npartitions=4)
     monkeypatch.setattr("lpe_dask.model.fitting.prepare_reference", None)
 
@@ -194,7 +194,7 @@ def test_score__of_too_many_rows_begins_no_search(client, limits, monkeypatch, t
 
 
 def test_fit__on_numpy_survives_a_worker(client, cluster, monkeypatch, right):
-    monkeypatch.setattr(values, "LITERAL_BYTES", 10_000)
+    monkeypatch.setattr(transfer, "LITERAL_BYTES", 10_000)
     with dask.config.set({"lpe-dask.block-rows": 500}):
         with killed_meanwhile(client) as seen:
             model = LPE(5, algorithm="brute").fit(ROWS)

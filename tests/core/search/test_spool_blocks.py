@@ -1,13 +1,13 @@
 import pytest
 
-from lpe_dask.search import spooled
+from lpe_dask.search import spool_blocks
 
 
 def test_new_entry__says_once_that_a_storage_is_not_available(monkeypatch):
     def refuse(place):
         raise ConnectionError("the storage is not available. Start again.")
 
-    monkeypatch.setattr(spooled, "spool_at", refuse)
+    monkeypatch.setattr(spool_blocks, "spool_at", refuse)
 
     with pytest.raises(OSError, match=r"them: .* available\. Start again\. Name a folder"):
-        spooled.new_entry()
+        spool_blocks.new_entry()

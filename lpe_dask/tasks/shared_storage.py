@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage import Folder, brief, redact
-from lpe_dask.tasks.dead_spools import MARK_NAME
 from lpe_dask.tasks.spool import spool_at, spool_place
+from lpe_dask.tasks.spool_cleanup import MARK_NAME
 from lpe_dask.tasks.timeouts import timeout
 
 logger = logging.getLogger(__name__)

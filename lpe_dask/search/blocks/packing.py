@@ -30,12 +30,12 @@ from lpe_dask.kernels import (
     joined_lists,
     start_places,
 )
-from lpe_dask.search.blocks import Blocks
-from lpe_dask.search.held import HeldBlock, HeldIndex, Pieces
+from lpe_dask.search.blocks.in_memory import HeldBlock, HeldIndex, Pieces
+from lpe_dask.search.blocks.persisted import Blocks
+from lpe_dask.search.blocks.spool_blocks import Handles, SpoolFolder, handles_of
 from lpe_dask.search.locality import Boxes, by_nearest_box
 from lpe_dask.search.plan import SAMPLE_EVERY, SUMMED_PIECES, share_of
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.search.spooled import Handles, SpoolFolder, handles_of
 from lpe_dask.tasks import (
     Entry,
     Held,

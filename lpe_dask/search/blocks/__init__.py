@@ -1,0 +1,1 @@
+"""Blocks of nominal rows: packed, in memory, in a spool, and in a saved model."""
