@@ -4,9 +4,9 @@ from .batch import score_files as score_files
 from .forecast import plan as plan
 from .kernels import compile_kernels as compile_kernels
 from .model import LPE as LPE
-from .model import drift as drift
 from .model import load as load
 from .model import score as score
+from .monitoring import drift as drift
 from .plots import plot_calibration as plot_calibration
 from .plots import plot_level_set as plot_level_set
 from .plots import plot_roc as plot_roc

@@ -10,7 +10,8 @@ import pandas as pd
 from indexes import right_lists
 from lpe_dask import LPE
 from lpe_dask.kernels import beam_search, joined_lists, nn_descent
-from lpe_dask.search import model_blocks, packing, plan
+from lpe_dask.search import plan
+from lpe_dask.search.blocks import model_blocks, packing
 
 #: Most rows of a block, so that small tables have several.
 BLOCK_ROWS = 1280

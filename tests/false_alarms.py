@@ -21,7 +21,7 @@ import dask.array as da
 import numpy as np
 
 from lpe_dask import LPE
-from lpe_dask.model.scaling import learn_scaling
+from lpe_dask.model.learning.scaling import learn_scaling
 from lpe_dask.pvalues.validity import choose_calibration, enough_rows, most_false_alarms
 
 ALPHAS = (0.01, 0.05, 0.1)

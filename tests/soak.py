@@ -33,7 +33,7 @@ import pandas as pd
 
 import definitions
 import lpe_dask
-from lpe_dask.model.division import divide
+from lpe_dask.model.calibration_split import divide
 
 SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]
 

@@ -14,7 +14,7 @@ from dask.delayed import Delayed
 
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.model import Fitted
-from lpe_dask.pvalues import NominalColumn
+from lpe_dask.monitoring import NominalColumn
 from lpe_dask.storage import brief
 from lpe_dask.tables import Table, count_unseen, tasks_of_frame, unseen_levels
 from lpe_dask.tasks import compute, new_tasks

@@ -25,7 +25,7 @@ from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.fingerprint import MADE_FROM, Fingerprint
 from lpe_dask.batch.output import PREDECESSOR_NAME, SUMMARY_NAME, write_json
 from lpe_dask.batch.part_stats import PartStats
-from lpe_dask.pvalues import (
+from lpe_dask.monitoring import (
     Drift,
     DriftConfig,
     NominalColumn,

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lpe_dask.pvalues import PValueBins
+from lpe_dask.monitoring import PValueBins
 
 #: The most anomalous rows of an output that its summary explains.
 N_EXPLAINED = 50

@@ -51,18 +51,11 @@ from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.timing import Steps
-from lpe_dask.model import (
-    SCORED_AGAIN,
-    Fitted,
-    calibration_id,
-    is_exact,
-    model_url,
-)
+from lpe_dask.model import SCORED_AGAIN, Fitted, model_url
+from lpe_dask.monitoring import DriftConfig, PValueBins, bins_of, calibration_id, is_exact
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
     Adjustment,
-    DriftConfig,
-    PValueBins,
     adjusted_p_values,
     adjustment,
     check_level,
@@ -217,7 +210,7 @@ class Scoring:
             columns = self._column_values(model)
             values = columns.tasks(rows)
             planned = model.reference.needed_bytes(sizes)
-            bins = model.calibration.bins(alpha)
+            bins = bins_of(model.calibration, alpha)
         folder = self._folder(lock.token)
         try:
             check_token(lock.url, lock.token)  # the fit may have taken hours

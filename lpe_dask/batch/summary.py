@@ -11,7 +11,8 @@ from lpe_dask.batch.output import SUMMARY_NAME
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import Certificate, Fitted
-from lpe_dask.pvalues import BAND_LEVEL, band_half_width, share_between
+from lpe_dask.monitoring import share_between
+from lpe_dask.pvalues import BAND_LEVEL, band_half_width
 from lpe_dask.storage import Folder, brief, package_versions
 from lpe_dask.tasks import peak_worker_bytes
 

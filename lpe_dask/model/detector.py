@@ -361,7 +361,7 @@ class LPE(OutlierMixin, BaseEstimator):
         OSError
             If nothing can be written, or another run is writing a model there.
         """
-        from lpe_dask.model.saving import save_model
+        from lpe_dask.model.persistence.saving import save_model
 
         now = {"parameters": self.get_params(deep=False), "source": None}
         fitted = replace(self._current(), **now)
@@ -838,7 +838,7 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     ...     model.score_samples(np.array([[0.0, 0.0], [2.0, 1.0], [9.0, 9.0]]))
     array([0.946, 0.067, 0.   ])
     """
-    from lpe_dask.model.loading import load_fitted
+    from lpe_dask.model.persistence.loading import load_fitted
 
     fitted = load_fitted(path, anomaly_log_density)
     return LPE(**fitted.parameters)._adopt(fitted)

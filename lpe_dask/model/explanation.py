@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.model.arguments import Rows
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.model.numbering import input_places, reference_numbers
+from lpe_dask.model.row_ids import input_places, reference_numbers
 from lpe_dask.search import Usual, has_weight, restored
 from lpe_dask.tables import (
     MOST_UNITS,

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.model.audit import Audit, is_exact
+from lpe_dask.model.calibration_split import Division
 from lpe_dask.model.certificate import Certificate, Quality
-from lpe_dask.model.division import Division
-from lpe_dask.model.own_values import OwnValues, StoredOwnValues
+from lpe_dask.model.nominal_scores import OwnValues, StoredOwnValues
 from lpe_dask.pvalues import Calibration, labels, labels_within
 from lpe_dask.search import Approximation, Reference, Statistic
 from lpe_dask.tables import (

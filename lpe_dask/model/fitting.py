@@ -24,6 +24,11 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.model.audit import Audit, Sample, sample_of
+from lpe_dask.model.calibration_split import Division, divide, fewer_calibration_rows
+from lpe_dask.model.calibration_warnings import (
+    warn_if_nothing_can_be_flagged,
+    warn_of_false_alarms,
+)
 from lpe_dask.model.certificate import (
     NOMINAL_DRAW,
     Certificate,
@@ -31,15 +36,10 @@ from lpe_dask.model.certificate import (
     certificate_of,
     draws,
 )
-from lpe_dask.model.checkpoint import Checkpoint, measure_numbered
-from lpe_dask.model.division import Division, divide, fewer_calibration_rows
-from lpe_dask.model.false_alarms import (
-    warn_if_nothing_can_be_flagged,
-    warn_of_false_alarms,
-)
 from lpe_dask.model.fitted import Fitted, NominalKind
-from lpe_dask.model.metrics import check_order, graph_params
-from lpe_dask.model.own_values import OwnValues
+from lpe_dask.model.learning.metrics import check_order, graph_params
+from lpe_dask.model.learning.scaling import check_determined, learn_preparation
+from lpe_dask.model.nominal_scores import OwnValues
 from lpe_dask.model.parameters import (
     FORMS,
     check_parameters,
@@ -47,8 +47,8 @@ from lpe_dask.model.parameters import (
     neighbors_by_rule,
     radius_by_rule,
 )
+from lpe_dask.model.persistence.checkpoint import Checkpoint, measure_numbered
 from lpe_dask.model.scale_advice import advise_scale
-from lpe_dask.model.scaling import check_determined, learn_preparation
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
     Calibration,

@@ -1,4 +1,3 @@
-from .bins import PValueBins as PValueBins
 from .calibration import Calibration as Calibration
 from .decisions import Adjustment as Adjustment
 from .decisions import adjusted_p_values as adjusted_p_values
@@ -14,18 +13,11 @@ from .density import DensityWeight as DensityWeight
 from .density import LogDensity as LogDensity
 from .density import log_densities as log_densities
 from .density import weigh as weigh
-from .drift import Drift as Drift
-from .drift_config import DriftConfig as DriftConfig
-from .drift_monitor import share_between as share_between
-from .drift_monitor import update as update
-from .drift_state import new_state as new_state
 from .false_discovery import adjustment as adjustment
 from .false_discovery import false_discovery_control as false_discovery_control
 from .formulas import BAND_LEVEL as BAND_LEVEL
 from .formulas import COUNTS_ITSELF as COUNTS_ITSELF
 from .formulas import band_half_width as band_half_width
-from .unseen import NominalColumn as NominalColumn
-from .unseen import UnseenCounts as UnseenCounts
 from .validity import GRAPH as GRAPH
 from .validity import choose_calibration as choose_calibration
 from .validity import enough_rows as enough_rows

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.pvalues import decisions
-from lpe_dask.pvalues.bins import PValueBins
 from lpe_dask.pvalues.density import DensityWeight
 from lpe_dask.pvalues.formulas import p_values, possible_p_values
 from lpe_dask.tables import map_blocks, map_values
@@ -89,13 +88,6 @@ class Calibration:
     def function(self) -> Any:
         """Return `formulas.p_values` with the arguments of this calibration."""
         return partial(p_values, graph=self.graph, counts_itself=self.counts_itself)
-
-    def bins(self, alpha: float) -> PValueBins:
-        """Return the bins in which p-values are counted, to see whether they drift."""
-        n_places = len(self.values) + self.counts_itself
-        p_values = self.function()(self.values, self.values)
-        ranks = np.rint(p_values * n_places).astype(np.int64) - self.counts_itself
-        return PValueBins.of(ranks, alpha, self.counts_itself)
 
     def least_p_value(self) -> float:
         """Return the p-value of the most anomalous row possible."""

@@ -36,7 +36,7 @@ _LOGS = {
     ),
 }
 
-#: What runs write, and models: see `batch.output` and `model.manifest`.
+#: What runs write, and models: see `batch.output` and `model.persistence.manifest`.
 _FINGERPRINT, _SUMMARY, _MANIFEST = "_run.json", "_summary.json", "manifest.json"
 
 

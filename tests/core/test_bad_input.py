@@ -21,7 +21,7 @@ from click.testing import CliRunner
 import lpe_dask
 from lpe_dask import LPE
 from lpe_dask.cli.commands import cli
-from lpe_dask.model.manifest import FORMAT, MANIFEST_NAME
+from lpe_dask.model.persistence.manifest import FORMAT, MANIFEST_NAME
 
 RNG = np.random.default_rng(0)
 NOMINAL = RNG.integers(0, 9, (40, 2)) * 0.5

@@ -34,7 +34,7 @@ from lifetimes import (
     unneeded,
     uses_of,
 )
-from lpe_dask.model import loading
+from lpe_dask.model.persistence import loading
 from lpe_dask.search import algorithm_selection
 from lpe_dask.search import plan as planning
 from lpe_dask.search.memory import Needs

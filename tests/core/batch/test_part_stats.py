@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lpe_dask.batch.part_stats import PartStats, top_anomalies
-from lpe_dask.pvalues import PValueBins
+from lpe_dask.monitoring import PValueBins
 
 #: Of ten calibration rows without ties.
 BINS = PValueBins.of(np.arange(1, 11), 0.2, 0)

@@ -36,7 +36,8 @@ from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.runs import prepare
 from lpe_dask.forecast import make_forecast
-from lpe_dask.model import Fitted, checkpoint
+from lpe_dask.model import Fitted
+from lpe_dask.model.persistence import checkpoint
 from lpe_dask.search import join
 from lpe_dask.search.plan import share_of
 from lpe_dask.storage.lock import LockedError, hold

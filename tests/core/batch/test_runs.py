@@ -19,7 +19,7 @@ from lpe_dask.batch.fit import Fit
 from lpe_dask.batch.scoring import Scoring
 from lpe_dask.cli.commands import cli
 from lpe_dask.kernels import nn_descent
-from lpe_dask.model import loading
+from lpe_dask.model.persistence import loading
 from lpe_dask.storage.lock import hold
 
 DAY = datetime.date(2026, 11, 20)

@@ -21,7 +21,7 @@ from lpe_dask.batch import parts
 from lpe_dask.batch.api import score_files, score_job
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.runs import prepare
-from lpe_dask.pvalues import share_between
+from lpe_dask.monitoring import share_between
 from lpe_dask.tasks import workers
 from storages import CountingFileSystem
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hostile import ATTACKS, limited
-from lpe_dask.model.checkpoint import Checkpoint
+from lpe_dask.model.persistence.checkpoint import Checkpoint
 from lpe_dask.storage import columns
 
 READ = """
@@ -18,7 +18,7 @@ from lpe_dask.batch.fingerprint import read_fingerprint
 from lpe_dask.batch.output import reserved_output
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.summary import read_summary
-from lpe_dask.model.checkpoint import Checkpoint
+from lpe_dask.model.persistence.checkpoint import Checkpoint
 from lpe_dask.storage import holder
 
 def reserve(url):

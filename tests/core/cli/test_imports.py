@@ -91,8 +91,7 @@ def test_import__of_commands(files, command):
 
 def test_import__of_what_a_worker_does():
     """A task of a search, before it needs compiled kernels."""
-    body = (
-        "import lpe_dask.search.join, lpe_dask.batch.row_selection, lpe_dask.model.scaling"
-    )
+    modules = ["search.join", "batch.row_selection", "model.learning.scaling"]
+    body = "import " + ", ".join(f"lpe_dask.{name}" for name in modules)
 
     assert imported(body) <= FILES - {"pydantic"}

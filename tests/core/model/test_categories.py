@@ -22,7 +22,7 @@ import lpe_dask
 from choosing import mostly_dealt, mostly_full
 from flows import CATEGORICAL, NAMES, NUMBERS, table
 from lpe_dask import LPE
-from lpe_dask.model.manifest import MANIFEST_NAME
+from lpe_dask.model.persistence.manifest import MANIFEST_NAME
 from lpe_dask.tables import partitions
 from lpe_dask.tables import table as tables
 from lpe_dask.tasks import transfer

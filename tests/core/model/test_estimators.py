@@ -15,9 +15,9 @@ from sklearn.exceptions import NotFittedError
 import definitions
 from choosing import mostly_dealt
 from lpe_dask import LPE
-from lpe_dask.model import false_alarms
+from lpe_dask.model import calibration_warnings
+from lpe_dask.model.calibration_split import divide
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.model.division import divide
 from lpe_dask.search import join as neighbors
 from strategies import point_sets, row_chunks
 
@@ -418,7 +418,7 @@ def test_fit__that_fails_leaves_no_mixture():
 
 
 def test_fit__warns_of_too_few_calibration_rows(caplog, monkeypatch):
-    monkeypatch.setattr(false_alarms, "_warned", set())
+    monkeypatch.setattr(calibration_warnings, "_warned", set())
     nominal = np.random.default_rng(0).standard_normal((99, 2))
 
     LPE(calibration="conformal", alpha=0.01, random_state=0).fit(nominal)

@@ -29,10 +29,10 @@ from choosing import mostly_full
 from indexes import right_lists
 from lpe_dask import LPE
 from lpe_dask.kernels import nn_descent
-from lpe_dask.model import loading
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.model.loading import load_fitted
-from lpe_dask.model.manifest import FORMAT, MANIFEST_NAME
+from lpe_dask.model.persistence import loading
+from lpe_dask.model.persistence.loading import load_fitted
+from lpe_dask.model.persistence.manifest import FORMAT, MANIFEST_NAME
 from lpe_dask.search import Scaling, plan
 from lpe_dask.storage.columns import write_columns
 

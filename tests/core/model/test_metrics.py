@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import definitions
 from choosing import mostly_dealt
 from lpe_dask import LPE
-from lpe_dask.model.metrics import learned_mahalanobis_matrix, mahalanobis_matrix
+from lpe_dask.model.learning.metrics import learned_mahalanobis_matrix, mahalanobis_matrix
 from lpe_dask.search.preparation import Preparation, Scaling
 from strategies import point_sets
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 import definitions
 from choosing import mostly_dealt, mostly_full
 from lpe_dask import LPE
-from lpe_dask.model import quantiles
+from lpe_dask.model.calibration_split import divide
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.model.division import divide
-from lpe_dask.model.quantiles import learn_knots
-from lpe_dask.model.scaling import learn_preparation, learn_scaling
+from lpe_dask.model.learning import quantiles
+from lpe_dask.model.learning.quantiles import learn_knots
+from lpe_dask.model.learning.scaling import learn_preparation, learn_scaling
 from lpe_dask.search import Preparation
 from lpe_dask.tasks.transfer import HeldTask
 from strategies import point_sets, row_chunks

@@ -28,9 +28,9 @@ from sklearn.base import clone
 import lpe_dask
 from choosing import mostly_dealt, mostly_full
 from lpe_dask import LPE
-from lpe_dask.model import loading, saving
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.model.manifest import MANIFEST_NAME
+from lpe_dask.model.persistence import loading, saving
+from lpe_dask.model.persistence.manifest import MANIFEST_NAME
 from lpe_dask.search.memory import Needs
 from lpe_dask.storage import lock as locks
 from lpe_dask.storage.columns import StoredFile
@@ -560,7 +560,7 @@ import os, signal, sys
 import dask
 import numpy as np
 from lpe_dask import LPE
-from lpe_dask.model import saving
+from lpe_dask.model.persistence import (saving)
 
 def save_until(step, folder):
     def die(*arguments):

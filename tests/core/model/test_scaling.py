@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask.model.scaling import learn_covariance, learn_scaling, learn_variances
+from lpe_dask.model.learning.scaling import learn_covariance, learn_scaling, learn_variances
 from strategies import point_sets, row_chunks
 
 

@@ -16,8 +16,8 @@ import pytest
 import lpe_dask
 from hostile import ATTACKS, limited
 from lpe_dask import LPE
-from lpe_dask.model import manifest
-from lpe_dask.model.manifest import MANIFEST_NAME
+from lpe_dask.model.persistence import manifest
+from lpe_dask.model.persistence.manifest import MANIFEST_NAME
 
 ROWS = np.random.default_rng(0).integers(0, 10, (60, 2)) * 0.1
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import definitions
 from lpe_dask import LPE
-from lpe_dask.model.scaling import as_factors, learned_weights
+from lpe_dask.model.learning.scaling import as_factors, learned_weights
 
 #: What whole squared differences of each column are multiplied by, but for a common factor;
 #: the largest number; and the arguments that are to make the same of it.

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from lpe_dask.pvalues import new_state, update
-from lpe_dask.pvalues.bins import PValueBins
-from lpe_dask.pvalues.eprocess import after_run, bets, log_evidence, log_ratios
+from lpe_dask.monitoring import new_state, update
+from lpe_dask.monitoring.bins import PValueBins
+from lpe_dask.monitoring.eprocess import after_run, bets, log_evidence, log_ratios
 
 BINS = PValueBins.of(np.arange(1, 2001), 0.01, 0)
 

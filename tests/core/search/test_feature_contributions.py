@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import definitions
 from choosing import dealt, mostly_full, mostly_slow
-from lpe_dask.model.scaling import learn_preparation
+from lpe_dask.model.learning.scaling import learn_preparation
 from lpe_dask.search.feature_contributions import (
     has_weight,
     restored,

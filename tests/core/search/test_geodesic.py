@@ -16,7 +16,7 @@ import definitions
 from choosing import mostly_paired
 from lpe_dask import LPE
 from lpe_dask.kernels.neighbor_graph import NeighborGraph
-from lpe_dask.model import false_alarms, fitted_of
+from lpe_dask.model import calibration_warnings, fitted_of
 from strategies import point_sets, row_chunks
 
 kinds = pytest.mark.parametrize("kind", ["directed", "union"])
@@ -181,7 +181,7 @@ def test_calibration__of_both_graphs_is_as_documented():
 
 def test_fit__warns_where_walks_end_too_early(caplog, monkeypatch):
     """With few edges many nominal rows reach too few, and then nothing can be anomalous."""
-    monkeypatch.setattr(false_alarms, "_warned", set())
+    monkeypatch.setattr(calibration_warnings, "_warned", set())
     nominal = np.random.default_rng(0).standard_normal((300, 2))
 
     model = geodesic(2, n_neighbors=12, alpha=0.05).fit(nominal)

@@ -15,7 +15,7 @@ from choosing import mostly_full
 from lpe_dask import LPE
 from lpe_dask.kernels import brute as tiles
 from lpe_dask.search import join as neighbors
-from lpe_dask.search import packing
+from lpe_dask.search.blocks import packing
 from lpe_dask.search.blocks.in_memory import Pieces
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import SpooledBlock, SpoolFolder

@@ -17,7 +17,8 @@ import definitions
 from choosing import mostly_paired
 from lpe_dask.kernels import blocks, neighbor_graph, simd, walks
 from lpe_dask.kernels.algorithms import ALGORITHMS
-from lpe_dask.search import geodesic, join, packing
+from lpe_dask.search import geodesic, join
+from lpe_dask.search.blocks import packing
 from lpe_dask.search.blocks.packing import Space, gather_regions, region_sizes, split_chunks
 from lpe_dask.search.blocks.spool_blocks import Handles, SpooledBlock, SpooledPieces
 from lpe_dask.search.join import Search, Searched, self_join

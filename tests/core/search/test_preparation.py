@@ -4,7 +4,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from lpe_dask.model.scaling import learn_preparation
+from lpe_dask.model.learning.scaling import learn_preparation
 from lpe_dask.search.preparation import Preparation
 
 ROWS = np.array([[2.0, 1.0, 0.0, 4.0], [1.0, 3.0, -1.0, 8.0], [0.0, 5.0, 1.0, 0.0]])

@@ -1,6 +1,6 @@
 import pytest
 
-from lpe_dask.search import spool_blocks
+from lpe_dask.search.blocks import spool_blocks
 
 
 def test_new_entry__says_once_that_a_storage_is_not_available(monkeypatch):

@@ -13,12 +13,12 @@ from scipy.spatial import KDTree
 
 from choosing import mostly_full, mostly_slow
 from lpe_dask import LPE
-from lpe_dask.pvalues import DriftConfig, new_state, update
-from lpe_dask.pvalues.bins import BinCounts, PValueBins
-from lpe_dask.pvalues.drift_state import DriftState, Reference
-from lpe_dask.pvalues.eprocess import after_run, bets, log_evidence, log_ratios
+from lpe_dask.monitoring import DriftConfig, new_state, update
+from lpe_dask.monitoring.bins import BinCounts, PValueBins
+from lpe_dask.monitoring.eprocess import after_run, bets, log_evidence, log_ratios
+from lpe_dask.monitoring.new_values import NominalColumn, UnseenCounts
+from lpe_dask.monitoring.state import DriftState, Reference
 from lpe_dask.pvalues.formulas import p_values
-from lpe_dask.pvalues.unseen import NominalColumn, UnseenCounts
 
 DELTA = 0.01
 

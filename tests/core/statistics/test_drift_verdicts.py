@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lpe_dask.pvalues import new_state, update
-from lpe_dask.pvalues.bins import PValueBins
-from lpe_dask.pvalues.eprocess import after_run, bets, log_evidence, log_ratios
+from lpe_dask.monitoring import new_state, update
+from lpe_dask.monitoring.bins import PValueBins
+from lpe_dask.monitoring.eprocess import after_run, bets, log_evidence, log_ratios
 
 DELTA = 0.01
 

@@ -31,7 +31,8 @@ from lpe_dask.kernels import beam_search, nn_descent
 from lpe_dask.model import fitting
 from lpe_dask.model.certificate import Certificate, Quality, draws
 from lpe_dask.pvalues import false_discovery_control
-from lpe_dask.search import Needs, join, spool_blocks
+from lpe_dask.search import Needs, join
+from lpe_dask.search.blocks import spool_blocks
 from lpe_dask.tables import nominal
 
 pytestmark = pytest.mark.usefixtures("compiled_kernels")

@@ -17,7 +17,8 @@ from os import PathLike
 from uuid import uuid4
 
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.model.manifest import (
+from lpe_dask.model.parameters import check_parameters
+from lpe_dask.model.persistence.manifest import (
     CALIBRATION_NAME,
     DATA_PATTERN,
     EDGES_NAME,
@@ -32,7 +33,6 @@ from lpe_dask.model.manifest import (
     read_manifest,
     write_manifest,
 )
-from lpe_dask.model.parameters import check_parameters
 from lpe_dask.search import store_blocks, store_graph, store_indexes
 from lpe_dask.storage import (
     Folder,

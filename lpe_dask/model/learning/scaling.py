@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.kernels import Totals, add_totals, join_totals, sum_of_products, totals_of
-from lpe_dask.model.metrics import (
+from lpe_dask.model.learning.metrics import (
     given_parameter,
     learned_mahalanobis_matrix,
     mahalanobis_matrix,
 )
+from lpe_dask.model.learning.quantiles import learn_knots
 from lpe_dask.model.parameters import FORMS
-from lpe_dask.model.quantiles import learn_knots
 from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling, numbers_of
 from lpe_dask.tasks import compute, enter, merge_tasks, new_array
 

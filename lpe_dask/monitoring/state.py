@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lpe_dask.pvalues.bins import BinCounts, PValueBins
-from lpe_dask.pvalues.eprocess import bets
+from lpe_dask.monitoring.bins import BinCounts, PValueBins
+from lpe_dask.monitoring.eprocess import bets
 
 #: The version of the format of a state.
 FORMAT = 2

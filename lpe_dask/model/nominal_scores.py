@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.model.division import Division
+from lpe_dask.model.calibration_split import Division
 from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference
 from lpe_dask.storage import FLOAT64, StoredFile

@@ -16,7 +16,7 @@ import lpe_dask
 from choosing import dealt, mostly_dealt, mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.model.numbering import input_places, reference_numbers
+from lpe_dask.model.row_ids import input_places, reference_numbers
 from strategies import point_sets
 
 SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]

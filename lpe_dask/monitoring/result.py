@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from lpe_dask.pvalues.drift_state import CALIBRATION_ROWS, MIN_ROWS, RECENT, Verdict
+from lpe_dask.monitoring.state import CALIBRATION_ROWS, MIN_ROWS, RECENT, Verdict
 
 #: Columns that the sentences name.
 _MOST_COLUMNS = 3

@@ -32,10 +32,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from lpe_dask.pvalues.bins import BinCounts, PValueBins
-from lpe_dask.pvalues.drift import Drift, UnseenValues
-from lpe_dask.pvalues.drift_config import DEFAULT_CONFIG, DriftConfig
-from lpe_dask.pvalues.drift_state import (
+from lpe_dask.monitoring.bins import BinCounts, PValueBins
+from lpe_dask.monitoring.config import DEFAULT_CONFIG, DriftConfig
+from lpe_dask.monitoring.eprocess import after_run, bets, log_evidence, log_ratios
+from lpe_dask.monitoring.new_values import (
+    NominalColumn,
+    UnseenCounts,
+    exceeding,
+    lower_bound,
+    upper_bound,
+)
+from lpe_dask.monitoring.result import Drift, UnseenValues
+from lpe_dask.monitoring.state import (
     MIN_ROWS,
     RECENT,
     REMEMBERED,
@@ -46,14 +54,6 @@ from lpe_dask.pvalues.drift_state import (
     Verdict,
     checked_state,
     with_reference_rows,
-)
-from lpe_dask.pvalues.eprocess import after_run, bets, log_evidence, log_ratios
-from lpe_dask.pvalues.unseen import (
-    NominalColumn,
-    UnseenCounts,
-    exceeding,
-    lower_bound,
-    upper_bound,
 )
 
 #: The share of rows that are elsewhere from which on the input is invalid.

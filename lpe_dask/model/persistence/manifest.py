@@ -31,8 +31,8 @@ from pydantic import (
 )
 
 from lpe_dask.kernels import AGGREGATIONS, ALGORITHMS, Basis
+from lpe_dask.model.calibration_split import Division
 from lpe_dask.model.certificate import Certificate, Quality
-from lpe_dask.model.division import Division
 from lpe_dask.model.parameters import PARAMETERS, check_parameters
 from lpe_dask.pvalues import COUNTS_ITSELF
 from lpe_dask.search import Knots, NeighborGraphParams, Space, Statistic

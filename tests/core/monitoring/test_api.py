@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 from lpe_dask import LPE
 from lpe_dask.model.detector import load
-from lpe_dask.model.drifting import calibration_id, drift
+from lpe_dask.monitoring.api import calibration_id, drift
 
 
 def log_bell(rows):

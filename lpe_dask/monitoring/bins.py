@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.pvalues.decisions import checked_p_values
+from lpe_dask.pvalues import checked_p_values
 
 #: About the p-values up to which the bins go that follow the first one.
 _UPPER = (

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.pvalues.bins import PValueBins
-from lpe_dask.pvalues.eprocess import after_run, bets, log_evidence, log_ratios
+from lpe_dask.monitoring.bins import PValueBins
+from lpe_dask.monitoring.eprocess import after_run, bets, log_evidence, log_ratios
 
 
 def outcomes(n_bins, n_rows):

@@ -7,7 +7,12 @@ import pytest
 from scipy import stats
 
 from choosing import mostly_dealt
-from lpe_dask.pvalues.unseen import NominalColumn, exceeding, lower_bound, upper_bound
+from lpe_dask.monitoring.new_values import (
+    NominalColumn,
+    exceeding,
+    lower_bound,
+    upper_bound,
+)
 
 
 def test_bounds__are_those_of_clopper_and_pearson():

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.model.fitted import Fitted, NominalKind
-from lpe_dask.model.manifest import (
+from lpe_dask.model.nominal_scores import StoredOwnValues
+from lpe_dask.model.parameters import check_parameters
+from lpe_dask.model.persistence.manifest import (
     CALIBRATION_NAME,
     EDGES_NAME,
     MANIFEST_NAME,
@@ -29,8 +31,6 @@ from lpe_dask.model.manifest import (
     model_url,
     read_manifest,
 )
-from lpe_dask.model.own_values import StoredOwnValues
-from lpe_dask.model.parameters import check_parameters
 from lpe_dask.pvalues import COUNTS_ITSELF, Calibration, DensityWeight, LogDensity
 from lpe_dask.search import (
     LARGEST_BLOCK,

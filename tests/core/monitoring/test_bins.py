@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.pvalues.bins import BinCounts, PValueBins
+from lpe_dask.monitoring.bins import BinCounts, PValueBins
 from lpe_dask.pvalues.formulas import p_values, possible_p_values
 from strategies import row_parts
 

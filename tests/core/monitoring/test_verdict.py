@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lpe_dask.pvalues import (
+from lpe_dask.monitoring import (
     DriftConfig,
     NominalColumn,
     UnseenCounts,
@@ -21,7 +21,7 @@ from lpe_dask.pvalues import (
     share_between,
     update,
 )
-from lpe_dask.pvalues.bins import PValueBins
+from lpe_dask.monitoring.bins import PValueBins
 from lpe_dask.pvalues.formulas import p_values
 
 #: PValueBins of 2,000 calibration rows that all differ, and rows of a run.

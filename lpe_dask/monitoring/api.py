@@ -12,19 +12,16 @@ from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.pvalues import (
-    Calibration,
-    Drift,
-    DriftConfig,
-    PValueBins,
-    check_level,
-    new_state,
-    update,
-)
+from lpe_dask.monitoring.bins import PValueBins
+from lpe_dask.monitoring.config import DriftConfig
+from lpe_dask.monitoring.result import Drift
+from lpe_dask.monitoring.state import new_state
+from lpe_dask.monitoring.verdict import update
+from lpe_dask.pvalues import Calibration, check_level
 from lpe_dask.tasks import compute, new_tasks
 
 if TYPE_CHECKING:
-    from lpe_dask.model.detector import LPE
+    from lpe_dask.model import LPE
 
 
 def drift(
@@ -122,7 +119,7 @@ def drift(
     """
     if not isinstance(run, str | None):
         raise TypeError(f"run={run!r} must be a str, such as the date of the run.")
-    from lpe_dask.model.detector import fitted_of  # scikit-learn comes with it
+    from lpe_dask.model import fitted_of  # scikit-learn comes with it
 
     fitted = fitted_of(model)
     # The largest level that flags what the model flags.
@@ -130,7 +127,7 @@ def drift(
     check_level("alpha", level)
     config = DriftConfig(delta, tolerance, anomalies, shift)
     calibration = fitted.calibration.with_values(model.calibration_)
-    bins = calibration.bins(level)
+    bins = bins_of(calibration, level)
     own, given = calibration_id(calibration), cast(Any, state)
     if given is None:
         given = new_state(own, bins, delta, is_exact=is_exact(fitted.calibration_kind))
@@ -146,6 +143,14 @@ def drift(
             f"before it, or another name."
         )
     return result
+
+
+def bins_of(calibration: Calibration, alpha: float) -> PValueBins:
+    """Return the bins in which p-values are counted, to see whether they drift."""
+    n_places = len(calibration.values) + calibration.counts_itself
+    p_values = calibration.function()(calibration.values, calibration.values)
+    ranks = np.rint(p_values * n_places).astype(np.int64) - calibration.counts_itself
+    return PValueBins.of(ranks, alpha, calibration.counts_itself)
 
 
 def is_exact(calibration_kind: str) -> bool:

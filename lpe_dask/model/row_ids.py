@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.model.own_values import OwnValues
+from lpe_dask.model.nominal_scores import OwnValues
 
 
 def input_places(fitted: Fitted, numbers: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,0 +1,1 @@
+"""What a fit learns before it measures: scale, metric, weights of categories."""

@@ -1,0 +1,12 @@
+from .api import bins_of as bins_of
+from .api import calibration_id as calibration_id
+from .api import drift as drift
+from .api import is_exact as is_exact
+from .bins import PValueBins as PValueBins
+from .config import DriftConfig as DriftConfig
+from .new_values import NominalColumn as NominalColumn
+from .new_values import UnseenCounts as UnseenCounts
+from .result import Drift as Drift
+from .state import new_state as new_state
+from .verdict import share_between as share_between
+from .verdict import update as update
