@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lpe_dask.tables.kinds import (
+from lpe_dask.tables.output_series import changed_rows
+from lpe_dask.tables.value_types import (
     BOOLEAN,
     FLOAT,
     FRACTIONS,
@@ -30,7 +31,6 @@ from lpe_dask.tables.kinds import (
     kind_of_levels,
     kind_of_values,
 )
-from lpe_dask.tables.results import changed_rows
 
 #: The most levels of a column, and the most characters, or digits, of one.
 MOST_LEVELS = 10_000

@@ -10,9 +10,9 @@ import pandas as pd
 from dask.base import is_dask_collection
 
 from lpe_dask.tables.column_names import check_names, places_of
-from lpe_dask.tables.exclusion import AllBut
+from lpe_dask.tables.column_selection import AllBut
 from lpe_dask.tables.files import is_paths, read_frame
-from lpe_dask.tables.foreign import NamedTable, as_table
+from lpe_dask.tables.interop import NamedTable, as_table
 
 
 def select_columns(

@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 from fsspec.utils import read_block
 
 from lpe_dask.storage import redact_errors, retried
-from lpe_dask.tables import folder_keys
+from lpe_dask.tables import hive_partitions
 from lpe_dask.tables.compressed import check_text, opened
-from lpe_dask.tables.csv_format import CsvFormat
-from lpe_dask.tables.csv_lines import CsvLineError, check_quotes, explained, header
+from lpe_dask.tables.csv_dialect import CsvFormat
+from lpe_dask.tables.csv_errors import CsvLineError, check_quotes, explained, header
 from lpe_dask.tables.errors import TableError
-from lpe_dask.tables.large_numbers import MOST_UNITS
+from lpe_dask.tables.exact_numbers import MOST_UNITS
 from lpe_dask.tables.listing import locate
 
 #: Bytes of a CSV file that decide its separator and the types of its columns.
@@ -97,7 +97,7 @@ class CsvBlock:
             line += 1 + (n_before if self.start == 0 else self._n_before())
             raise TableError(f"{self.name}, line {line}: {what}") from error
         for name in self.keys.keys() & {*names}:
-            column = folder_keys.column(self.keys[name], table.num_rows)
+            column = hive_partitions.column(self.keys[name], table.num_rows)
             table = table.append_column(name, column)
         return table.select(names)
 

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from lpe_dask.tables.column_names import check_names, split_names
-from lpe_dask.tables.csv_format import CsvFormat
+from lpe_dask.tables.csv_dialect import CsvFormat
 
 #: Words for characters that are hard to type.
 _WORDS = {"space": " ", "tab": "\t", "\\t": "\t"}

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from lpe_dask.storage import redact, retried
-from lpe_dask.tables import folder_keys
+from lpe_dask.tables import hive_partitions
 from lpe_dask.tables.column_names import as_given, as_option
 from lpe_dask.tables.compressed import COMPRESSED
 from lpe_dask.tables.csv_blocks import (
@@ -30,20 +30,20 @@ from lpe_dask.tables.csv_blocks import (
     is_exact,
     read_lines,
 )
-from lpe_dask.tables.csv_format import CsvFormat
-from lpe_dask.tables.csv_guess import (
+from lpe_dask.tables.csv_dialect import CsvFormat
+from lpe_dask.tables.csv_errors import TO_UTF8, CsvLineError, header
+from lpe_dask.tables.csv_sniffing import (
     LOOKED_AT,
     is_row,
     layout_options,
     remedy,
     value_options,
 )
-from lpe_dask.tables.csv_lines import TO_UTF8, CsvLineError, header
-from lpe_dask.tables.differing import differences
 from lpe_dask.tables.errors import TableError
-from lpe_dask.tables.kinds import BOOLEAN, TEXT, WHOLE
 from lpe_dask.tables.listing import path_of
-from lpe_dask.tables.row_groups import READERS
+from lpe_dask.tables.parquet_files import READERS
+from lpe_dask.tables.schema_diff import differences
+from lpe_dask.tables.value_types import BOOLEAN, TEXT, WHOLE
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def open_files(
     form, sample = first.form, first.sample
     columns_of = _columns_of(filesystem, names, first)
     differing = differences(names, columns_of)
-    keys, unlike = folder_keys.of_files(names, {*first.names, *differing})
+    keys, unlike = hive_partitions.of_files(names, {*first.names, *differing})
     measured = first.names
     if columns is not None:
         measured = as_given(columns, [*measured, *keys[0]])
@@ -124,7 +124,7 @@ def open_files(
         for name, own, of_file in zip(names, columns_of, keys, strict=True)
         for start, n_bytes in ([(0, None)] if is_whole else cut(filesystem, name))
     ]
-    of_keys = [(key, folder_keys.TYPE) for key in keys[0]]
+    of_keys = [(key, hive_partitions.TYPE) for key in keys[0]]
     return blocks, pa.schema([*schema, *of_keys]), differing | unlike
 
 

@@ -27,16 +27,16 @@ from dask.base import tokenize
 from dask.utils import natural_sort_key
 
 from lpe_dask.storage import check_regular, redact, redact_and_hash, retried
-from lpe_dask.tables import csv_tables, row_groups
+from lpe_dask.tables import csv_tables, parquet_files
 from lpe_dask.tables.column_names import as_given
+from lpe_dask.tables.column_selection import AllBut
 from lpe_dask.tables.compressed import COMPRESSED
 from lpe_dask.tables.csv_blocks import CsvBlock
-from lpe_dask.tables.exclusion import AllBut
-from lpe_dask.tables.foreign import frame_of_arrow
-from lpe_dask.tables.kinds import kind_of_arrow
+from lpe_dask.tables.interop import frame_of_arrow
+from lpe_dask.tables.layout_checks import check_plain
 from lpe_dask.tables.listing import is_local, list_files, path_of
-from lpe_dask.tables.plain_files import check_plain
-from lpe_dask.tables.row_groups import READERS, index_names
+from lpe_dask.tables.parquet_files import READERS, index_names
+from lpe_dask.tables.value_types import kind_of_arrow
 
 logger = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ class FileTable:
         return replace(self, schema=pa.schema(fields, self.schema.metadata))
 
     def kinds(self, columns: Sequence[Any]) -> list[str | None]:
-        """Return what the values of columns are, as `kinds.kind_of_arrow`."""
+        """Return what the values of columns are, as `value_types.kind_of_arrow`."""
         return [kind_of_arrow(self.schema.field(str(name)).type) for name in columns]
 
     def frame(self) -> Any:
@@ -218,7 +218,7 @@ def open_table(
         The columns that will be measured. All others of a CSV are read as text, exactly as
         it is in the file; only empty values are missing.
     kinds : mapping of int to str or None, optional
-        What some of these are (`kinds.TEXT`, `kinds.BOOLEAN`), by their position among
+        What some of these are (`value_types.TEXT`, `BOOLEAN`), by their position among
         them, whatever the beginning of a CSV looks like; see `Categories.kinds`.
     categorical : {None, "auto"} or sequence, optional
         Categorical columns of nominal rows: those of a CSV that are named are text, but
@@ -235,7 +235,7 @@ def open_table(
     filesystem, names = files.filesystem, files.names
     formats = {_kind(name) for name in names}
     if formats == {"parquet"}:
-        return FileTable(files, *row_groups.open_files(filesystem, names))
+        return FileTable(files, *parquet_files.open_files(filesystem, names))
     if formats == {"csv"}:
         given = getattr(path, "csv", {})
         blocks, schema, differing = csv_tables.open_files(

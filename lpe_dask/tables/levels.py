@@ -27,7 +27,9 @@ from lpe_dask.tables.categories import (
     distinct,
 )
 from lpe_dask.tables.column_names import as_given, as_option, places_of
-from lpe_dask.tables.kinds import (
+from lpe_dask.tables.partitions import as_frame, in_part
+from lpe_dask.tables.table import Source, open_source
+from lpe_dask.tables.value_types import (
     BOOLEAN,
     FLOAT,
     FRACTIONS,
@@ -38,8 +40,6 @@ from lpe_dask.tables.kinds import (
     kind_of_type,
     label_of,
 )
-from lpe_dask.tables.partitions import as_frame, in_part
-from lpe_dask.tables.table import Source, open_source
 from lpe_dask.tasks import compute, merge_tasks, new_array, settle
 
 #: Partitions whose values one task merges.

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.tables.ranges import BlockValues, Ranges, ranges_of
-from lpe_dask.tables.results import changed_rows, row_hashes
+from lpe_dask.tables.output_series import changed_rows, row_hashes
 from lpe_dask.tables.table import Table, with_known_rows
+from lpe_dask.tables.value_ranges import BlockValues, Ranges, ranges_of
 from lpe_dask.tasks import (
     Held,
     compute,

@@ -18,13 +18,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask.tables.column_names import as_option
-from lpe_dask.tables.kinds import (
+from lpe_dask.tables.exact_numbers import complex_error, numbers_of
+from lpe_dask.tables.value_types import (
     LEVEL_TYPES,
     kind_of_type,
     kind_of_values,
     label_of,
 )
-from lpe_dask.tables.large_numbers import complex_error, numbers_of
 
 #: Whether text in files comes as objects, as dates and lists do, which pandas 3 ended.
 _TEXT_IS_OBJECTS = pd.Series(["text"]).dtype == object

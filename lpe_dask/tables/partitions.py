@@ -21,9 +21,9 @@ from lpe_dask.tables.arrays import array_of
 from lpe_dask.tables.categories import Categories, coded
 from lpe_dask.tables.column_names import places_of
 from lpe_dask.tables.errors import TableError
-from lpe_dask.tables.kinds import label_of
-from lpe_dask.tables.large_numbers import MOST_UNITS, NO_MINIMA, Minima
+from lpe_dask.tables.exact_numbers import MOST_UNITS, NO_MINIMA, Minima
 from lpe_dask.tables.numeric import float_rows
+from lpe_dask.tables.value_types import label_of
 
 _REPAIR = "Correct it where the partitions are made, or in them, by map_partitions."
 

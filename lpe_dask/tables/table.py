@@ -28,11 +28,11 @@ from lpe_dask.tables.arrays import array_of
 from lpe_dask.tables.categories import Categories
 from lpe_dask.tables.column_names import check_names
 from lpe_dask.tables.columns import columns_at, is_frame, select_columns
+from lpe_dask.tables.exact_numbers import NO_MINIMA, Minima, are_numbers
 from lpe_dask.tables.files import is_paths, read_frame
-from lpe_dask.tables.foreign import NamedTable, as_table
-from lpe_dask.tables.kinds import check_kinds, kind_of_type, label_of
-from lpe_dask.tables.large_numbers import NO_MINIMA, Minima, are_numbers
+from lpe_dask.tables.interop import NamedTable, as_table
 from lpe_dask.tables.numeric import check_numeric, float_rows, number_type
+from lpe_dask.tables.output_series import to_dask_series, to_foreign, to_numpy, to_series
 from lpe_dask.tables.partitions import (
     RowEncoder,
     as_frame,
@@ -41,7 +41,7 @@ from lpe_dask.tables.partitions import (
     part_of_columns,
     rows_of_part,
 )
-from lpe_dask.tables.results import to_dask_series, to_foreign, to_numpy, to_series
+from lpe_dask.tables.value_types import check_kinds, kind_of_type, label_of
 from lpe_dask.tasks import (
     Held,
     compute,

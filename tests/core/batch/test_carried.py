@@ -16,7 +16,7 @@ import pytest
 import lpe_dask
 from choosing import dealt, mostly_dealt, mostly_full, pairs
 from lpe_dask.batch.api import score_files
-from lpe_dask.tables import row_groups
+from lpe_dask.tables import parquet_files
 from lpe_dask.tables.errors import TableError
 
 TIME = datetime.datetime(2026, 2, 3, 4, 5, 6, 789000)
@@ -84,7 +84,7 @@ def column(arrow_type, values):
 @pytest.fixture(autouse=True)
 def small_partitions(monkeypatch):
     """Partitions of at most 4 rows, on this thread."""
-    monkeypatch.setattr(row_groups, "PARTITION_ROWS", 4)
+    monkeypatch.setattr(parquet_files, "PARTITION_ROWS", 4)
     with dask.config.set(scheduler="sync"):
         yield
 

@@ -22,7 +22,7 @@ from lpe_dask.cli.commands import cli
 from lpe_dask.storage import brief
 from lpe_dask.storage.lock import check_token, hold
 from lpe_dask.storage.retries import is_passing, retried, retried_until_seen
-from lpe_dask.tables.row_groups import open_files
+from lpe_dask.tables.parquet_files import open_files
 from storages import MANY_ATTEMPTS, REPLACED, StaleFileSystem, s3_server
 
 

@@ -31,7 +31,7 @@ from lpe_dask.tables.categories import (
     unseen_levels,
 )
 from lpe_dask.tables.levels import learn_categories
-from lpe_dask.tables.row_groups import RowGroups
+from lpe_dask.tables.parquet_files import RowGroups
 from lpe_dask.tables.table import read_table
 
 N_ROWS = 7

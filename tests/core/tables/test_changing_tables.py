@@ -12,7 +12,7 @@ import pytest
 from choosing import dealt, mostly_dealt, mostly_full, pairs
 from lpe_dask import LPE
 from lpe_dask.tables.nominal import read_nominal
-from lpe_dask.tables.results import map_blocks, row_hashes, to_checked_series
+from lpe_dask.tables.output_series import map_blocks, row_hashes, to_checked_series
 from lpe_dask.tables.table import read_table
 from lpe_dask.tasks import read_again
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
-from lpe_dask.tables import row_groups
+from lpe_dask.tables import parquet_files
 from lpe_dask.tables.csv_blocks import CSV_SAMPLE_BYTES
 from lpe_dask.tables.files import find_files, open_table, read_frame
 
@@ -49,7 +49,7 @@ def test_read_frame__reads_row_groups_of_parquet_in_parts(tmp_path):
 
 
 def test_frame__of_many_row_groups_reads_nothing_and_stays_small(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_groups, "PARTITION_ROWS", 1)
+    monkeypatch.setattr(parquet_files, "PARTITION_ROWS", 1)
     columns = {f"a column with a name {i}": np.zeros(100) for i in range(50)}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=1)
     filesystem = fsspec.filesystem("memory")
@@ -100,7 +100,7 @@ def test_count_rows__asks_the_footers(tmp_path):
 )
 def test_read_frame__has_the_index_of_one_table(tmp_path, monkeypatch, ranges, expected):
     """Ranges that follow each other make one; else rows are counted, as by pandas."""
-    monkeypatch.setattr(row_groups, "PARTITION_ROWS", 4)
+    monkeypatch.setattr(parquet_files, "PARTITION_ROWS", 4)
     for i, one in enumerate(ranges):
         index = pd.RangeIndex(one, name="id")
         frame = pd.DataFrame({"x": np.arange(len(one)) * 1.0}, index=index)

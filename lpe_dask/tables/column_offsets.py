@@ -19,7 +19,7 @@ import pandas as pd
 
 from lpe_dask.tables.categories import Categories
 from lpe_dask.tables.errors import PrecisionError
-from lpe_dask.tables.large_numbers import (
+from lpe_dask.tables.exact_numbers import (
     NO_MINIMA,
     Minima,
     digits_after_point,

@@ -12,8 +12,8 @@ from io import BytesIO, StringIO
 from typing import Any
 
 from lpe_dask.storage import one_line
-from lpe_dask.tables.csv_format import CsvFormat
-from lpe_dask.tables.csv_guess import comment_of, remedy, value_options
+from lpe_dask.tables.csv_dialect import CsvFormat
+from lpe_dask.tables.csv_sniffing import comment_of, remedy, value_options
 from lpe_dask.tables.errors import TableError
 
 #: The remedy for other encodings.

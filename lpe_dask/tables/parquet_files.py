@@ -30,10 +30,10 @@ from lpe_dask.storage import (
     retried,
     retried_until_seen,
 )
-from lpe_dask.tables import folder_keys
+from lpe_dask.tables import hive_partitions
 from lpe_dask.tables.column_names import check_names
-from lpe_dask.tables.differing import differ, differences
 from lpe_dask.tables.errors import TableError
+from lpe_dask.tables.schema_diff import differ, differences
 
 #: What a worker adds to the error of a file that it does not find.
 _UNSEEN = (
@@ -106,7 +106,7 @@ class RowGroups:
             ) from error
         for place, name in enumerate(names):
             if name in self.keys:
-                column = folder_keys.column(self.keys[name], self.n_rows)
+                column = hive_partitions.column(self.keys[name], self.n_rows)
                 table = table.add_column(place, name, column)
         return table
 
@@ -175,9 +175,9 @@ def open_files(
     footers = _footers(filesystem, names)
     schemas = [footer.schema.to_arrow_schema() for footer in footers]
     schema, differing = _common_schema(names, schemas)
-    keys, unlike = folder_keys.of_files(names, {*schema.names, *differing})
+    keys, unlike = hive_partitions.of_files(names, {*schema.names, *differing})
     differing |= unlike
-    fields = [(key, folder_keys.TYPE) for key in keys[0]]
+    fields = [(key, hive_partitions.TYPE) for key in keys[0]]
     arrow = ds.dataset(names[:1], schema, format="parquet", filesystem=filesystem)
     parts: list[RowGroups] = []
     first, step = 0, _groups_of_partition(footers)

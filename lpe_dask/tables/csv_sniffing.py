@@ -17,7 +17,7 @@ from itertools import product
 from typing import Any
 
 from lpe_dask.tables.column_names import join_names
-from lpe_dask.tables.csv_format import CsvFormat
+from lpe_dask.tables.csv_dialect import CsvFormat
 
 #: How text in other encodings begins; that of UTF-32 begins like UTF-16.
 _MARKS = {

@@ -17,7 +17,7 @@ from dask.core import flatten
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.tables.foreign import of_kind, values_and_kind
+from lpe_dask.tables.interop import of_kind, values_and_kind
 from lpe_dask.tables.numeric import float_rows
 from lpe_dask.tasks import (
     Held,

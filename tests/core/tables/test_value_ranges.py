@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.tables.ranges import BlockValues, Ranges, count_unseen, ranges_of
+from lpe_dask.tables.value_ranges import BlockValues, Ranges, count_unseen, ranges_of
 
 #: Two columns of numbers, and the codes of one of categories.
 ROWS = st.lists(
