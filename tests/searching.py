@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from lpe_dask.kernels.accumulators import CountState, NearestState, QueryTiles
+from lpe_dask.kernels.accumulators import CountAccumulator, KNearestAccumulator, QueryTiles
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.kernels.arrays import TILE_ROWS
 from lpe_dask.kernels.basis import Basis
@@ -78,14 +78,16 @@ def folded(state, reference):
 def search_nearest(reference, rows, n_neighbors, numbers=None, *, with_numbers=False):
     """Search for the nearest rows of each query; return the state."""
     queries = query_tiles(reference, rows, numbers)
-    state = NearestState(queries, reference.basis, n_neighbors, with_numbers=with_numbers)
+    state = KNearestAccumulator(
+        queries, reference.basis, n_neighbors, with_numbers=with_numbers
+    )
     return folded(state, reference)
 
 
 def search_within(reference, rows, radius, numbers=None, *, enough=None):
     """Count the rows within the radius of each query; return the state."""
     queries = query_tiles(reference, rows, numbers)
-    return folded(CountState(queries, reference.basis, radius, enough), reference)
+    return folded(CountAccumulator(queries, reference.basis, radius, enough), reference)
 
 
 def all_squares(queries, reference, weights=(), w=None):

@@ -40,7 +40,7 @@ from lpe_dask.tasks import (
 
 if TYPE_CHECKING:
     from lpe_dask.batch import ClusterSection
-    from lpe_dask.forecast import Sizes
+    from lpe_dask.forecast import Workload
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class WorkerChoice:
         """Seconds without a finished task after which the run ends; inf: never."""
         return self.section.give_up_after or math.inf
 
-    def resolve(self, sizes_of: Callable[[], Sizes]) -> WorkerChoice:
+    def resolve(self, sizes_of: Callable[[], Workload]) -> WorkerChoice:
         """Return what does some work: this process, where workers would not pay.
 
         Parameters
@@ -129,7 +129,7 @@ class WorkerChoice:
             yield
 
     @contextmanager
-    def for_plan(self) -> Iterator[Callable[[Sizes], Workers]]:
+    def for_plan(self) -> Iterator[Callable[[Workload], Workers]]:
         """Return a context that gives who would do so much work, but starts no workers.
 
         Within it Dask computes in this process, or on the workers of a running scheduler.
@@ -142,7 +142,7 @@ class WorkerChoice:
         with _in_this_process():
             yield self._planned
 
-    def _planned(self, sizes: Sizes) -> Workers:
+    def _planned(self, sizes: Workload) -> Workers:
         if self.resolve(lambda: sizes).joins_cluster:
             return replace(active_workers(), start_seconds=LOAD_SECONDS)
         return workers_of_machine(*self._processes(), START_SECONDS)

@@ -262,11 +262,11 @@ def explain(output: str, top: int, debug: bool, **options: Any) -> None:
     """
     with exit_codes(debug):
         from lpe_dask.batch import explain_output, knows_reasons, reason_lines
-        from lpe_dask.forecast import sizes_of_reasons
+        from lpe_dask.forecast import explanation_workload
 
         workers = pop_worker_options(options, debug)
         if not (is_known := knows_reasons(output, top)):
-            workers = workers.resolve(lambda: sizes_of_reasons(output, top))
+            workers = workers.resolve(lambda: explanation_workload(output, top))
         with nullcontext() if is_known else _with_progress(workers):
             reasons = explain_output(output, top)
         echo(reason_lines(reasons))
@@ -348,7 +348,7 @@ def _execute(
     found by an earlier run that has finished.
     """
     from lpe_dask.batch import prepare, read_summary
-    from lpe_dask.forecast import sizes_of_run
+    from lpe_dask.forecast import run_workload
 
     fail_on_drift = fail_on_drift and job.score is not None
     if fail_on_drift:
@@ -359,7 +359,7 @@ def _execute(
         echo(f"nothing to do: {job.place} exists already", err=True)
         summary = read_summary(job.place) if fail_on_drift else {}
     else:
-        workers = workers.resolve(lambda: sizes_of_run(run))
+        workers = workers.resolve(lambda: run_workload(run))
         summary = run.execute(_with_progress(workers))
         echo(summary_lines(summary, job.place), err=True)
     code = drift_code(summary) if fail_on_drift else 0

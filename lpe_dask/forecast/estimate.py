@@ -28,11 +28,11 @@ from lpe_dask.batch import (
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.forecaster import Forecaster
 from lpe_dask.forecast.planned_model import PlannedModel, plan_model, sample_model
-from lpe_dask.forecast.sample import MOST_PARTITIONS, Sample, take_sample
+from lpe_dask.forecast.sample import MOST_PARTITIONS, Sample, sample_table
 from lpe_dask.forecast.sizes import (
-    Sizes,
+    Workload,
+    run_workload,
     sizes_of_fit,
-    sizes_of_run,
     sizes_with_model,
 )
 from lpe_dask.model import (
@@ -149,7 +149,7 @@ def is_job(data: Any) -> bool:
 
 
 #: Returns the workers for so much to do; they need not be there.
-Choice = Callable[[Sizes], Workers]
+Choice = Callable[[Workload], Workers]
 
 
 @at_once()
@@ -253,10 +253,10 @@ def _forecast_job(choose: Choice, run: Run) -> Forecast:
             f"yet to be made."
         )
     with naming_keys(run.job):
-        return _of_run(choose(sizes_of_run(run)), run)
+        return _forecast_run(choose(run_workload(run)), run)
 
 
-def _of_run(workers: Workers, run: Run) -> Forecast:
+def _forecast_run(workers: Workers, run: Run) -> Forecast:
     fit, scoring, scored = run.fit, run.scoring, None
     if run.model is not None:
         model = sample_model(run.model, workers)
@@ -307,7 +307,7 @@ class _Input:
         places = () if self.categories is None else self.categories.places
         return plan_model(parameters, self.table, self.sample, workers, places)
 
-    def sizes(self, parameters: Mapping[str, Any], scored: Sequence[int] = ()) -> Sizes:
+    def sizes(self, parameters: Mapping[str, Any], scored: Sequence[int] = ()) -> Workload:
         """Return those of a fit to this table, and of rows that are scored with it."""
         n_features = self.table.rows.shape[1]
         return sizes_of_fit(parameters, self.sample.sizes, scored, n_features)
@@ -349,7 +349,7 @@ def _sampled_categories(
 
 
 def _collection(table: Table) -> _Input:
-    sample = take_sample(table.rows, None, active_workers().n_threads)
+    sample = sample_table(table.rows, None, active_workers().n_threads)
     return _Input(table, sample, table.rows.shape[1])
 
 
@@ -373,7 +373,7 @@ def _sampled(
     """Return a table; its minima, if they are not known, as some partitions have them."""
     try:
         table = read_table(X, categories=categories, minima=minima or NO_MINIMA)
-        sample = take_sample(table.rows, counted, active_workers().n_threads)
+        sample = sample_table(table.rows, counted, active_workers().n_threads)
     except PrecisionError:
         if minima is not None:
             raise

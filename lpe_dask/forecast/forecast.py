@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lpe_dask.search import Needs, SearchPlan
+from lpe_dask.search import MemoryEstimate, SearchPlan
 from lpe_dask.tasks import USABLE_SHARE
 
 #: Seconds in a minute, hour and day, from which on a time is given in them.
@@ -57,7 +57,7 @@ class Forecast:
     own_pairs: int
     row_pairs: int
     walks: int
-    needs: Needs
+    needs: MemoryEstimate
     n_threads: int
     memory_limit: int
     steps: Mapping[str, float]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.planned_model import PlannedModel
-from lpe_dask.forecast.sample import NO_ROWS, Sample
+from lpe_dask.forecast.sample import EMPTY_SAMPLE, Sample
 from lpe_dask.kernels import search_work
-from lpe_dask.search import AUDITED_ROWS, Cost, Needs, n_shares
+from lpe_dask.search import AUDITED_ROWS, Cost, MemoryEstimate, n_shares
 from lpe_dask.tasks import Workers
 
 #: Seconds to write a number, and to send out a task and take its result: for the scheduler
@@ -49,7 +49,7 @@ class Forecaster:
 
     workers: Workers
     model: PlannedModel
-    scored: Sample = NO_ROWS
+    scored: Sample = EMPTY_SAMPLE
     n_columns: int = 0
     is_frame: bool = False
     is_carried: bool = False
@@ -70,7 +70,7 @@ class Forecaster:
             n_nominal=model.n_nominal,
             n_features=model.shape.n_read_features,
             algorithm=model.sampled.space.algorithm,
-            is_exact=model.is_counted and scored.is_exact,
+            is_exact=model.is_exact_count and scored.is_exact,
             tasks=tasks,
             own_pairs=round(n_own * own_cost.pairs),
             row_pairs=round(n_rows * row_cost.pairs),
@@ -104,11 +104,11 @@ class Forecaster:
         model, n_reference = self.model, self.model.plans[0].shape.n_reference
         if model.n_measured == 0:
             return Cost(0.0, 0.0)
-        queries, n_at_once = None, float(model.n_measured)
-        if model.is_like_new:
+        queries, batch_size = None, float(model.n_measured)
+        if model.is_held_out:
             queries = model.sampled.reference
-            n_at_once = self._n_at_once(model.nominal, model.n_measured)
-        return model.sampled.cost(n_reference, queries, n_at_once / n_reference)
+            batch_size = self._n_at_once(model.nominal, model.n_measured)
+        return model.sampled.cost(n_reference, queries, batch_size / n_reference)
 
     def _row_cost(self, n_rows: int) -> Cost:
         """Return what it costs to search for a row to score, if there are any."""
@@ -151,17 +151,19 @@ class Forecaster:
             tasks = {"pack": sum(plan.n_blocks for plan in model.plans)}
             if model.shape.is_indexed:
                 tasks["index"] = model.plan.n_blocks
-        if model.is_like_new:
+        if model.is_held_out:
             tasks["self-join"] = len(model.nominal.sizes) * self._n_shares()
         elif model.n_measured > 0:
             has_graph = plan.shape.graph_params is not None  # of edges from all rows
-            shares = plan.block_shares if has_graph else plan.own_shares(model.n_measured)
+            shares = (
+                plan.block_shares if has_graph else plan.nominal_shares(model.n_measured)
+            )
             tasks["self-join"] = plan.n_blocks * shares
         if not self.is_own or model.n_measured < model.n_nominal:
             tasks["join"] = len(self.scored.sizes) * self._n_shares()
         return {kind: n for kind, n in tasks.items() if n > 0}
 
-    def _largest_needs(self) -> Needs:
+    def _largest_needs(self) -> MemoryEstimate:
         """Return what the search needs that needs most, with the partitions to score."""
         found = []
         for plan in self.model.plans:
@@ -170,7 +172,7 @@ class Forecaster:
                 partition_rows=max((plan.shape.partition_rows, *self.scored.sizes)),
                 reads_frame=plan.shape.reads_frame or self.is_frame,
             )
-            found.append(Needs(replace(plan, shape=shape)))
+            found.append(MemoryEstimate(replace(plan, shape=shape)))
         return max(found, key=lambda of_plan: of_plan.worker)
 
     # Seconds
@@ -254,7 +256,7 @@ class Forecaster:
         if not plan.is_spooled:
             return 0.0
         n_passes = n_tasks * max(1, plan.task_rows // plan.pass_rows)
-        return n_passes * Needs(plan).reference / SPOOL_BYTES_A_SECOND
+        return n_passes * MemoryEstimate(plan).reference / SPOOL_BYTES_A_SECOND
 
     def _write_seconds(self) -> float:
         n_written = self.scored.n_rows * (self.n_columns + 3)  # and results

@@ -15,7 +15,7 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.forecast.sample import Sample, rows_of_blocks, take_sample
+from lpe_dask.forecast.sample import Sample, rows_of_blocks, sample_table
 from lpe_dask.model import (
     Fitted,
     learn_preparation,
@@ -23,11 +23,11 @@ from lpe_dask.model import (
     recheck_level,
 )
 from lpe_dask.search import (
+    JoinSpec,
     Preparation,
+    ProblemSize,
     SampledRows,
-    Search,
     SearchPlan,
-    SearchShape,
     choose_space,
     plan_for,
 )
@@ -52,13 +52,13 @@ class PlannedModel:
         Blocks of a model on disk; 0 for one that is to be fitted.
     n_measured : int
         Calibration rows that a fit measures.
-    is_like_new : bool
+    is_held_out : bool
         Whether it measures these like new rows.
     n_readings : int
         How often the nominal rows are read, or the files of the model.
     learn_seconds : float
         Of one thread, to learn scale and metric.
-    is_counted : bool
+    is_exact_count : bool
         Whether the number of nominal rows is certain.
     recheck : float, optional
         Up to which p-value rows are measured exactly where neighbors may be missed.
@@ -70,10 +70,10 @@ class PlannedModel:
     sampled: SampledRows
     n_files: int = 0
     n_measured: int = 0
-    is_like_new: bool = False
+    is_held_out: bool = False
     n_readings: int = 1
     learn_seconds: float = 0.0
-    is_counted: bool = True
+    is_exact_count: bool = True
     recheck: float | None = None
 
     @property
@@ -82,7 +82,7 @@ class PlannedModel:
         return self.plans[-1]
 
     @property
-    def shape(self) -> SearchShape:
+    def shape(self) -> ProblemSize:
         """Of the search of new rows."""
         return self.plan.shape
 
@@ -111,7 +111,7 @@ def plan_model(
     fit = plan_fit(parameters, n_nominal, rows.shape[1], len(places))
     division = fit.division
     # Where calibration rows have a part of their own, it is searched first.
-    is_split = division.is_disjoint and not division.is_like_new
+    is_split = division.is_disjoint and not division.is_held_out
     sizes = [division.n_own] if is_split else []
     reading = {
         "partition_rows": max(sample.sizes), "reads_frame": table.frame is not None
@@ -126,17 +126,17 @@ def plan_model(
         shapes[-1] = replace(shapes[-1], is_indexed=True)
     plans = [plan_for(shape, workers) for shape in shapes]
     # Counted, put into blocks, drawn from, and looked through for categories.
-    n_readings += 1 + len(plans) + int(division.is_like_new)
+    n_readings += 1 + len(plans) + int(division.is_held_out)
     n_readings += int(bool(places) and table.is_lazy)
     space = choose_space(nominal.sample, preparation, plans[-1], algorithm)
     search = _trial_search(plans[-1].shape, len(rows))
     return PlannedModel(
         sample, n_nominal, plans, SampledRows(preparation.apply(rows), space, search),
         n_measured=division.n_calibration,
-        is_like_new=division.is_like_new,
+        is_held_out=division.is_held_out,
         n_readings=n_readings,
         learn_seconds=learn_seconds * n_nominal,
-        is_counted=sample.is_exact and nominal.n_dropped == 0,
+        is_exact_count=sample.is_exact and nominal.n_dropped == 0,
         recheck=recheck,
     )  # fmt: skip
 
@@ -145,7 +145,7 @@ def sample_model(model: Fitted, workers: Workers) -> PlannedModel:
     """Return a model that was loaded; reads a sample of its rows from some blocks."""
     reference = model.reference
     blocks, shape = reference.blocks.tasks(), reference.shape
-    sample = take_sample(rows_of_blocks(blocks, shape.n_features), None, workers.n_threads)
+    sample = sample_table(rows_of_blocks(blocks, shape.n_features), None, workers.n_threads)
     search = _trial_search(shape, len(sample.rows))
     rows = sample.rows.astype(np.float64, copy=False)
     sampled = SampledRows(rows, reference.space, search)
@@ -185,10 +185,10 @@ def _learned_preparation(
     return preparation, len(read)
 
 
-def _trial_search(shape: SearchShape, n_sampled: int) -> Search:
+def _trial_search(shape: ProblemSize, n_sampled: int) -> JoinSpec:
     """Return the search to try, for no more neighbors than a sample has rows."""
     statistic = shape.statistic
     if statistic.n_neighbors is not None:
         statistic = replace(statistic, n_neighbors=min(statistic.n_neighbors, n_sampled))
     graph_neighbors = shape.graph_neighbors or None
-    return Search(statistic, 1, graph_neighbors)
+    return JoinSpec(statistic, 1, graph_neighbors)

@@ -57,10 +57,10 @@ class Sample:
 
 
 #: The sample where there is no table.
-NO_ROWS = Sample(np.empty((0, 0)), (), True, 0.0)
+EMPTY_SAMPLE = Sample(np.empty((0, 0)), (), True, 0.0)
 
 
-def take_sample(
+def sample_table(
     rows: da.Array, counted: tuple[Sequence[int], bool] | None, n_threads: int
 ) -> Sample:
     """Return a sample of rows; reads some partitions.

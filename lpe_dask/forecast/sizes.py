@@ -15,7 +15,7 @@ from typing import Any
 
 from lpe_dask.batch import MADE_FROM, Run, read_summary
 from lpe_dask.model import Fitted, graph_params, neighbors_by_rule
-from lpe_dask.search import Needs, SearchShape, Statistic, plan_for
+from lpe_dask.search import MemoryEstimate, ProblemSize, Statistic, plan_for
 from lpe_dask.tasks import Workers
 
 #: Seconds of one thread for a pair of rows and for each of its columns (measured on Zen 5,
@@ -26,12 +26,12 @@ TOUCHED_SECONDS, NUMBER_SECONDS = 1e-6, 0.5e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class Workload:
     """How much there is to do.
 
     Attributes
     ----------
-    shape : SearchShape
+    shape : ProblemSize
         Of the largest search there may be.
     n_queries : int
         Rows that are searched for, at most: nominal ones, and those to score.
@@ -39,7 +39,7 @@ class Sizes:
         Rows that are read.
     """
 
-    shape: SearchShape
+    shape: ProblemSize
     n_queries: int
     n_read: int
 
@@ -55,10 +55,10 @@ class Sizes:
 
     def fit_into(self, workers: Workers) -> bool:
         """Return whether workers have the memory that this takes."""
-        return Needs(plan_for(self.shape, workers)).fits(workers.memory_limit)
+        return MemoryEstimate(plan_for(self.shape, workers)).fits(workers.memory_limit)
 
 
-def sizes_of_run(run: Run) -> Sizes:
+def run_workload(run: Run) -> Workload:
     """Return those of what a job does; counts rows."""
     fit, model, scoring = run.fit, run.model, run.scoring
     scored: Sequence[int] = ()
@@ -78,7 +78,7 @@ def sizes_of_fit(
     nominal: Sequence[int],
     scored: Sequence[int],
     n_features: int,
-) -> Sizes:
+) -> Workload:
     """Return those of a fit, and of rows that are scored with it.
 
     Parameters
@@ -93,26 +93,26 @@ def sizes_of_fit(
     if parameters["graph"] == "knn":
         n_neighbors = parameters["n_neighbors"] or neighbors_by_rule(n_nominal)
         statistic = Statistic(n_neighbors, None)
-    shape = SearchShape(
+    shape = ProblemSize(
         n_nominal, n_features, statistic,
         graph_params(parameters["metric"], parameters["metric_params"], n_nominal),
         partition_rows=max((0, *nominal, *scored)), reads_frame=True,
         is_indexed=parameters["algorithm"] == "nn_descent",
     )  # fmt: skip
     n_rows = n_nominal + sum(scored)
-    return Sizes(shape, n_rows, n_rows)
+    return Workload(shape, n_rows, n_rows)
 
 
-def sizes_with_model(model: Fitted, scored: Sequence[int]) -> Sizes:
+def sizes_with_model(model: Fitted, scored: Sequence[int]) -> Workload:
     """Return those of rows, by partition, that are scored with a model on disk."""
     shape = replace(
         model.reference.shape, partition_rows=max((0, *scored)), reads_frame=True
     )
     n_rows = sum(scored)
-    return Sizes(shape, n_rows, n_rows + model.n_samples)
+    return Workload(shape, n_rows, n_rows + model.n_samples)
 
 
-def sizes_of_reasons(output: str, top: int) -> Sizes:
+def explanation_workload(output: str, top: int) -> Workload:
     """Return those of the reasons for so many rows of an output."""
     summary = read_summary(output)
     nominal, columns = [summary["nominal_rows"]], summary[MADE_FROM]["settings"]["columns"]

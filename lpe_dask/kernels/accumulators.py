@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels.aggregation import AGGREGATIONS, kth_squares
 from lpe_dask.kernels.arrays import (
-    DONE,
+    INACTIVE,
     TILE_ROWS,
     Counted,
-    Errors,
+    ErrorBounds,
     Found,
     Queries,
     read_only,
@@ -35,10 +35,10 @@ _Value = TypeVar("_Value", bound=np.generic)
 NO_LIMIT = 2**62
 
 
-def errors_of(basis: Basis) -> Errors:
+def error_bounds(basis: Basis) -> ErrorBounds:
     """Return what a filter in this basis may be off."""
     factor = math.ldexp(1.0, basis.exponent)
-    return Errors(
+    return ErrorBounds(
         basis.relative_error, basis.rounding, basis.underflow, basis.stretch, factor
     )
 
@@ -102,7 +102,7 @@ class QueryTiles:
         low: NDArray[np.float64],
         high: NDArray[np.float64],
         limits: NDArray[np.float64],
-        errors: Errors,
+        errors: ErrorBounds,
     ) -> bool:
         """Return whether rows in a box may be within the limit of any query.
 
@@ -130,7 +130,7 @@ class QueryTiles:
         low: NDArray[np.float64],
         high: NDArray[np.float64],
         reaches: NDArray[np.float64],
-        errors: Errors,
+        errors: ErrorBounds,
     ) -> NDArray[np.float64]:
         """Return lower bounds of squared distances to rows in a box.
 
@@ -159,7 +159,7 @@ class QueryTiles:
         n_features = self.arrays.points.shape[1]
         return search_work(len(self.order) * block.n_rows, n_features)
 
-    def restored(self, values: NDArray[_Value]) -> NDArray[_Value]:
+    def to_input_order(self, values: NDArray[_Value]) -> NDArray[_Value]:
         """Return values that belong to the queries in the order these came."""
         restored = np.empty_like(values)
         restored[self.order] = values
@@ -186,7 +186,7 @@ def _boxes(
     return np.fmin.reduceat(points, starts), np.fmax.reduceat(points, starts)
 
 
-class NearestState:
+class KNearestAccumulator:
     """The K nearest rows of each query among those seen so far.
 
     Parameters
@@ -215,13 +215,13 @@ class NearestState:
         self._queries = queries
         self._aggregation = aggregation
         self._n_features = queries.arrays.points.shape[1]
-        self._errors = errors_of(basis)
+        self._errors = error_bounds(basis)
         self._guess = np.full(n_queries, np.inf)
         self._found = Found(
             np.empty((n_queries, n_neighbors)),
             np.empty((n_queries, n_neighbors if with_numbers else 0), np.int64),
             np.zeros(n_queries, np.int64),
-            np.where(queries.is_measured, np.inf, DONE),
+            np.where(queries.is_measured, np.inf, INACTIVE),
         )
         self._tallies = np.zeros(2, np.int64)
 
@@ -239,12 +239,12 @@ class NearestState:
         """Return whether a block with this box, in the basis, may change anything."""
         return self._queries.may_reach(low, high, self._found.limits, self._errors)
 
-    def guess(self, other: NearestState) -> None:
+    def guess(self, other: KNearestAccumulator) -> None:
         """Take the limits of a search among a sample, for fewer neighbors, as a guess.
 
         Pairs beyond are not looked at; `missed` says afterwards whether any should be.
         """
-        limits = np.where(self._queries.is_measured, other._found.limits, DONE)
+        limits = np.where(self._queries.is_measured, other._found.limits, INACTIVE)
         # A sample that holds a row often enough says that its nearest are at distance 0.
         limits[self._queries.is_measured & (limits < 0)] = 0.0
         self._guess = limits
@@ -261,7 +261,7 @@ class NearestState:
         is_sure = (limits <= self._guess) | ~self._queries.is_measured
         self._found.counts[~is_sure] = 0
         self._guess[~is_sure] = np.inf
-        self._found.limits[:] = np.where(is_sure, DONE, np.inf)
+        self._found.limits[:] = np.where(is_sure, INACTIVE, np.inf)
         return not bool(is_sure.all())
 
     def fold(self, block: Block) -> None:
@@ -284,7 +284,7 @@ class NearestState:
         """
         statistic = AGGREGATIONS[self._aggregation](*self._nearest())
         statistic[~self._queries.is_measured] = np.nan
-        return self._queries.restored(statistic)
+        return self._queries.to_input_order(statistic)
 
     def _nearest(self) -> tuple[NDArray[np.float64], NDArray[np.int64], int]:
         """Return what `kth_squares` takes."""
@@ -303,10 +303,12 @@ class NearestState:
         order = np.lexsort((numbers, squares))
         distances = np.sqrt(np.take_along_axis(squares, order, axis=1))
         numbers = np.take_along_axis(numbers, order, axis=1)
-        return self._queries.restored(distances), self._queries.restored(numbers)
+        return self._queries.to_input_order(distances), self._queries.to_input_order(
+            numbers
+        )
 
 
-class CountState:
+class CountAccumulator:
     """How many of the rows seen so far are within a radius of each query.
 
     Parameters
@@ -325,12 +327,12 @@ class CountState:
         self, queries: QueryTiles, basis: Basis, radius: float, enough: int | None = None
     ) -> None:
         self._queries = queries
-        self._errors = errors_of(basis)
+        self._errors = error_bounds(basis)
         self._square = largest_square_within(radius)
         limit = limit_of(self._square, queries.arrays.points.shape[1], self._errors)
         self._counted = Counted(
             np.zeros(len(queries.order), np.int64),
-            np.where(queries.is_measured, limit, DONE),
+            np.where(queries.is_measured, limit, INACTIVE),
             NO_LIMIT if enough is None else enough,
         )
         self._tallies = np.zeros(2, np.int64)
@@ -365,4 +367,4 @@ class CountState:
     def finish(self) -> NDArray[np.float64]:
         """Return whole numbers of shape (n_queries,), NaN for a query not measured."""
         counts = np.where(self._queries.is_measured, self._counted.counts, np.nan)
-        return self._queries.restored(counts)
+        return self._queries.to_input_order(counts)

@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from lpe_dask.kernels import brute, nn_descent
-from lpe_dask.kernels.accumulators import CountState, NearestState, QueryTiles
-from lpe_dask.kernels.beam_search import BeamState
+from lpe_dask.kernels.accumulators import CountAccumulator, KNearestAccumulator, QueryTiles
+from lpe_dask.kernels.beam_search import BeamAccumulator
 from lpe_dask.kernels.blocks import build_block
-from lpe_dask.kernels.compilation import KERNELS, all_on_disk, expect_work
+from lpe_dask.kernels.compilation import KERNELS, all_on_disk, announce_workload
 from lpe_dask.kernels.exact_sums import sum_of_products
 from lpe_dask.kernels.indexes import Index, joined_lists
 from lpe_dask.kernels.neighbor_graph import union_graph, walk_from_rows
@@ -52,15 +52,15 @@ def compile_kernels(algorithm: str = "auto") -> None:
             f"the same kernels as 'auto'."
         )
     for name in KERNELS:
-        expect_work(name, math.inf)
+        announce_workload(name, math.inf)
     rows = np.random.default_rng(0).standard_normal((N_ROWS, 2))
     numbers, basis = np.arange(N_ROWS), brute.basis(rows)
     block = build_block(rows, numbers, brute.arrange, basis)
     points = basis.points(rows)
     queries = QueryTiles(rows, points, brute.tile(points, N_ROWS), numbers, basis)
-    nearest = NearestState(queries, basis, 3, with_numbers=True)
+    nearest = KNearestAccumulator(queries, basis, 3, with_numbers=True)
     nearest.fold(block)
-    CountState(queries, basis, 1.0).fold(block)
+    CountAccumulator(queries, basis, 1.0).fold(block)
     distances, neighbors = nearest.neighbors()
     walk_from_rows(union_graph(neighbors.astype(np.int32), distances), numbers, most=3)
     sum_of_products(rows[:, 0], rows[:, 1])
@@ -68,7 +68,7 @@ def compile_kernels(algorithm: str = "auto") -> None:
         lists = nn_descent.neighbor_lists(points, 0)
         places = numbers.astype(np.int32)
         index = Index(joined_lists(lists), places, numbers, block)
-        BeamState(queries, basis, 3).fold(block, index)
+        BeamAccumulator(queries, basis, 3).fold(block, index)
     if not all_on_disk():
         raise OSError(
             "the kernels are compiled, but could not be kept on disk: each process would "

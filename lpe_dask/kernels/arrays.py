@@ -14,7 +14,7 @@ LANES = 64
 TILE_ROWS = 256
 
 #: Limit of a query that needs no more pairs, or is not measured.
-DONE = -1.0
+INACTIVE = -1.0
 
 
 def read_only(array: Any) -> Any:
@@ -28,7 +28,7 @@ def read_only(array: Any) -> Any:
     return view
 
 
-class Errors(NamedTuple):
+class ErrorBounds(NamedTuple):
     """What a filtered square may be off (see `basis`), and the unit of the basis.
 
     Numbers only: arrays would be counted by each function that takes them.
@@ -186,7 +186,7 @@ class Tile(NamedTuple):
     lowered: NDArray[np.float32]
 
 
-class Reservoir(NamedTuple):
+class CandidateBuffer(NamedTuple):
     """Pairs of the queries of a tile that may be among the K nearest.
 
     Attributes

@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.accumulators import NearestState, QueryTiles
+from lpe_dask.kernels.accumulators import KNearestAccumulator, QueryTiles
 from lpe_dask.kernels.aggregation import AGGREGATIONS
 from lpe_dask.kernels.arrays import read_only
 from lpe_dask.kernels.basis import Basis
@@ -29,7 +29,7 @@ BEAM_ROWS = 172
 ENTRIES = 8
 
 
-class BeamState:
+class BeamAccumulator:
     """The nearest rows of each query among those that its search came to.
 
     Parameters
@@ -40,7 +40,7 @@ class BeamState:
     n_neighbors : int
         K, at least 1.
     aggregation : str, default="kth"
-        As in `NearestState`.
+        As in `KNearestAccumulator`.
     """
 
     def __init__(
@@ -70,7 +70,9 @@ class BeamState:
     def _entries(self, index: Index) -> NDArray[np.int64]:
         """Return the numbers of the nearest starts of each query."""
         n_entries = min(ENTRIES, index.starts.n_rows)
-        state = NearestState(self._queries, self._basis, n_entries, with_numbers=True)
+        state = KNearestAccumulator(
+            self._queries, self._basis, n_entries, with_numbers=True
+        )
         state.fold(index.starts)
         _, numbers = state.neighbors()
         return numbers[self._queries.order]
@@ -87,4 +89,4 @@ class BeamState:
             self._squares, counts, self._n_neighbors
         )
         statistic[~self._queries.is_measured] = np.nan
-        return self._queries.restored(statistic)
+        return self._queries.to_input_order(statistic)

@@ -149,7 +149,7 @@ def build_block(
         rows, and new memory takes longer to get than to fill. None: all.
     """
     n_rows, n_features = rows.shape
-    rows = narrow(rows)
+    rows = as_float32_if_exact(rows)
     # A search along a graph reads rows from anywhere: each in as few lines as can be.
     arranged = empty_aligned(rows.shape, rows.dtype)
     arranged_numbers = np.empty_like(numbers)
@@ -208,7 +208,7 @@ def _runs_of_cells(starts: NDArray[np.int64]) -> Iterator[slice]:
         first = stop
 
 
-def narrow(rows: NDArray[np.floating]) -> NDArray[np.floating]:
+def as_float32_if_exact(rows: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return the rows as float32 where that changes none of them."""
     if rows.dtype == np.float32:
         return rows

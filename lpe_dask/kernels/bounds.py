@@ -147,7 +147,7 @@ def sort_near_cells(start, n_near, farthest, tile):  # type: ignore[no-untyped-d
 
 
 @borrowing
-def take_tile(queries, first, n_rows, limits, reach, errors, tile):  # type: ignore[no-untyped-def]
+def load_tile(queries, first, n_rows, limits, reach, errors, tile):  # type: ignore[no-untyped-def]
     """Take ``n_rows`` queries from ``first`` on into the tile, with their limits.
 
     ``reach`` is the largest one of the cells of the block.
@@ -168,11 +168,11 @@ def take_tile(queries, first, n_rows, limits, reach, errors, tile):  # type: ign
     for k in range(len(columns)):
         # A point and the difference to it are rounded to float32.
         tile.slacks[k] = tile.slacks[k] * 2.0**-22 + 1e-37
-    lower_bars(n_rows, queries, first, limits, reach, errors, tile)
+    update_limits(n_rows, queries, first, limits, reach, errors, tile)
 
 
 @borrowing
-def lower_bars(n_active, queries, first, limits, reach, errors, tile):  # type: ignore[no-untyped-def]
+def update_limits(n_active, queries, first, limits, reach, errors, tile):  # type: ignore[no-untyped-def]
     """Fill the bars of the active queries by their limits."""
     share = 1.0 + (len(tile.columns) + 8) * 2.0**-22
     for a in range(n_active):
@@ -255,7 +255,7 @@ def _move_to_cell(n_near, block, cell, tile):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def choose_queries(n_rows, queries, first, block, cell, limits, errors, tile):  # type: ignore[no-untyped-def]
+def select_active_queries(n_rows, queries, first, block, cell, limits, errors, tile):  # type: ignore[no-untyped-def]
     """List the queries of a tile that a cell may matter to, with offsets; count them."""
     n_near = _find_near_queries(n_rows, block, cell, tile)
     if n_near == 0:
@@ -310,13 +310,13 @@ def _pack_offsets(n_active, tile):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def spread_of(g, block, errors):  # type: ignore[no-untyped-def]
+def group_error(g, block, errors):  # type: ignore[no-untyped-def]
     """Return what a sum may be off because of the rows of group ``g``."""
     return 2.0 * errors.relative * block.longest[g]
 
 
 @inlined
-def rise_of(a, spread, errors, tile):  # type: ignore[no-untyped-def]
+def upper_bound_offset(a, spread, errors, tile):  # type: ignore[no-untyped-def]
     """Return what is added to a sum of active query ``a`` for an upper bound of its square.
 
     ``spread`` is what it may be off because of the row.

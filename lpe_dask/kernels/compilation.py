@@ -94,12 +94,12 @@ def search_work(n_pairs: float, n_columns: int) -> float:
     return n_pairs * (n_columns + SELECTION_COLUMNS)
 
 
-def expect_work(name: str, work: float) -> None:
+def announce_workload(name: str, work: float) -> None:
     """Have a kernel compiled at once where a computation takes so much work in all."""
     _work.expected[name] = max(_work.expected.get(name, 0.0), work)
 
 
-def announce_by(announce: Callable[[str], None]) -> None:
+def set_announcer(announce: Callable[[str], None]) -> None:
     """Have a function called with the line that says what is compiled."""
     _work.announce = announce
 

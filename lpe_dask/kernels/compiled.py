@@ -21,18 +21,18 @@ from numba import njit
 
 from lpe_dask.forks import after_fork
 from lpe_dask.kernels.numba_internals import (
-    forget_file_locks,
     fork_between_compilations,
     name_for_cache,
+    no_refcount,
+    reset_file_locks,
     save_one_at_a_time,
-    without_counting,
 )
-from lpe_dask.kernels.simd_profiles import chosen_form
+from lpe_dask.kernels.simd_profiles import chosen_profile
 
 logger = logging.getLogger(__name__)
 
 fork_between_compilations()
-after_fork(forget_file_locks)
+after_fork(reset_file_locks)
 
 if (_folder := dask.config.get("lpe-dask.cache-folder", None)) is not None:
     numba.config.CACHE_DIR = str(_folder)  # read by `njit`
@@ -47,7 +47,7 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     For the inner steps of a loop, and what is short: each other function is compiled by
     itself, and again within each that calls it, and so on.
     """
-    return _compile(function, inline="always", **without_counting())
+    return _compile(function, inline="always", **no_refcount())
 
 
 def borrowing(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,7 +59,7 @@ def borrowing(function: Callable[..., Any]) -> Callable[..., Any]:
     arrays would have to be taken apart in each.
     """
     return _compile(
-        function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **without_counting()
+        function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **no_refcount()
     )
 
 
@@ -93,7 +93,7 @@ def _state_of_sources() -> str:
 
 
 #: Changes with what any kernel does, and with the form that they are compiled in.
-KERNEL_STATE = f"{_state_of_sources()}_{chosen_form()}"
+KERNEL_STATE = f"{_state_of_sources()}_{chosen_profile()}"
 
 
 def _compile(function: Callable[..., Any], **options: bool | str) -> Callable[..., Any]:

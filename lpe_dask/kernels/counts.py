@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from lpe_dask.kernels.arrays import DONE, LANES
+from lpe_dask.kernels.arrays import INACTIVE, LANES
 from lpe_dask.kernels.bounds import (
-    choose_queries,
     empty_tile,
     find_near_cells,
-    lower_bars,
-    rise_of,
+    group_error,
+    load_tile,
+    select_active_queries,
     sort_near_cells,
-    spread_of,
-    take_tile,
+    update_limits,
+    upper_bound_offset,
 )
 from lpe_dask.kernels.compiled import borrowing, compiled
-from lpe_dask.kernels.filters import QUERIES, compare_pack, meet_group
+from lpe_dask.kernels.filters import QUERIES, filter_pack, prepare_group
 from lpe_dask.kernels.selection import largest_of
 from lpe_dask.kernels.simd import count_bits, lanes_within, lowest_bit
 from lpe_dask.kernels.squares import fill_squares
@@ -58,14 +58,14 @@ def fold_counts(queries, block, errors, square, counted, tallies):  # type: igno
         farthest = largest_of(limits, first, first + n_rows)
         if farthest < 0.0:
             continue
-        take_tile(queries, first, n_rows, limits, reach, errors, tile)
+        load_tile(queries, first, n_rows, limits, reach, errors, tile)
         n_near = find_near_cells(queries, number, block, farthest, errors, tile)
         n_near = sort_near_cells(np.int64(0), n_near, farthest, tile)
         for rank in range(n_near):
             if largest_of(limits, first, first + n_rows) < 0.0:
                 break  # all have enough
             cell = tile.order[rank]
-            n_active = choose_queries(
+            n_active = select_active_queries(
                 n_rows, queries, first, block, cell, limits, errors, tile
             )
             tallies[1] += n_rows
@@ -77,7 +77,7 @@ def fold_counts(queries, block, errors, square, counted, tallies):  # type: igno
                 n_active, cell, first, queries, block, errors, square, surely, counted,
                 tile,
             )  # fmt: skip
-            lower_bars(n_active, queries, first, limits, reach, errors, tile)
+            update_limits(n_active, queries, first, limits, reach, errors, tile)
 
 
 @borrowing
@@ -89,15 +89,15 @@ def _count_cell(  # type: ignore[no-untyped-def]
     n_features = queries.points.shape[1]
     n_packs = -(-n_active // QUERIES)
     for g in range(block.starts[cell] // LANES, -(-block.starts[cell + 1] // LANES)):
-        spread = spread_of(g, block, errors)
-        meet_group(g, n_packs, n_features, block, tile)
+        spread = group_error(g, block, errors)
+        prepare_group(g, n_packs, n_features, block, tile)
         for pack in range(n_packs):
-            near, sums_start = compare_pack(pack, n_packs, g, n_features, block, tile)
+            near, sums_start = filter_pack(pack, n_packs, g, n_features, block, tile)
             while near != 0:
                 q = lowest_bit(near)
                 near &= near - _ONE
                 a = pack * QUERIES + q
-                rise = rise_of(a, spread, errors, tile)
+                rise = upper_bound_offset(a, spread, errors, tile)
                 sure = np.uint64(0)
                 if rise < np.inf:
                     sum_limit = surely - rise
@@ -113,7 +113,7 @@ def _count_cell(  # type: ignore[no-untyped-def]
                     counts[i] += _count_measured(i, unsure, g, queries, block, square, tile)
     for a in range(n_active):
         if counts[first + active[a]] >= counted.enough:
-            counted.limits[first + active[a]] = DONE
+            counted.limits[first + active[a]] = INACTIVE
 
 
 @borrowing

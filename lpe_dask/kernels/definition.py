@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.kernels.arrays import (
-    DONE,
+    INACTIVE,
     LANES,
     Counted,
-    Errors,
+    ErrorBounds,
     Found,
     Queries,
 )
@@ -55,7 +55,7 @@ class _Table(NamedTuple):
 def fold_nearest(
     queries: Queries,
     block: Block,
-    errors: Errors,
+    errors: ErrorBounds,
     found: Found,
     tallies: NDArray[np.int64],
 ) -> None:
@@ -79,14 +79,14 @@ def fold_nearest(
             limits = limit_of(last_of_same_root(nearest[:, -1]), n_features, errors)
         limits = np.minimum(limits, found.limits[some])
         if not with_numbers:
-            limits[nearest[:, -1] == 0.0] = DONE  # nothing can be nearer
+            limits[nearest[:, -1] == 0.0] = INACTIVE  # nothing can be nearer
         found.limits[some] = limits
 
 
 def fold_counts(
     queries: Queries,
     block: Block,
-    errors: Errors,
+    errors: ErrorBounds,
     square: float,
     counted: Counted,
     tallies: NDArray[np.int64],
@@ -94,7 +94,7 @@ def fold_counts(
     """Count the rows of one block that are within a radius: see `counts.fold_counts`."""
     for some, _, squares in _tables(queries, block, counted.limits, tallies):
         counted.counts[some] += (squares <= square).sum(axis=1)
-        counted.limits[some[counted.counts[some] >= counted.enough]] = DONE
+        counted.limits[some[counted.counts[some] >= counted.enough]] = INACTIVE
 
 
 def _tables(

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.arrays import Errors
+from lpe_dask.kernels.arrays import ErrorBounds
 
 _Squares = TypeVar("_Squares", float, NDArray[np.float64])
 
@@ -57,7 +57,7 @@ def last_of_same_root(squares: NDArray[np.float64]) -> NDArray[np.float64]:
         squares = np.where(is_same, following, squares)
 
 
-def limit_of(square: _Squares, n_features: int, errors: Errors) -> _Squares:
+def limit_of(square: _Squares, n_features: int, errors: ErrorBounds) -> _Squares:
     """Return what no pair within ``square``, as defined, exceeds in the basis's units.
 
     Parameters

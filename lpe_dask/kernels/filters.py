@@ -37,10 +37,10 @@ from lpe_dask.kernels.simd import (
     repeat,
     store,
 )
-from lpe_dask.kernels.simd_profiles import FORMS, Form, chosen_form
+from lpe_dask.kernels.simd_profiles import SIMD_PROFILES, SimdProfile, chosen_profile
 
 
-def build_filter(form: Form) -> Any:
+def build_filter(form: SimdProfile) -> Any:
     """Return a filter in one form: an intrinsic that sums features of some pairs.
 
     It is called as ``intrinsic(queries, query_start, groups, group_start, n_features,
@@ -83,7 +83,7 @@ def build_filter(form: Form) -> Any:
 
 
 def _generate(
-    form: Form, context: Any, builder: Any, signature: Any, arguments: Any
+    form: SimdProfile, context: Any, builder: Any, signature: Any, arguments: Any
 ) -> Any:
     def start(array: int, offset: Any) -> Any:
         return pointer_to(context, builder, signature.args[array], arguments[array], offset)
@@ -172,7 +172,7 @@ def _write_masks(builder: Any, words: list[Any], masks: Any) -> Any:
 
 
 #: Queries that share each load of a group.
-QUERIES = FORMS[chosen_form()].queries
+QUERIES = SIMD_PROFILES[chosen_profile()].queries
 
 #: Features that are summed at a time: so much of a group, 32 KiB, stays in a core's nearest
 #: cache while all queries of a tile pass.
@@ -181,7 +181,7 @@ FEATURES_AT_ONCE = 128
 #: Numbers of a line of a cache, which is what comes from memory at a time.
 LINE_NUMBERS = 16
 
-_filter = build_filter(FORMS[chosen_form()])
+_filter = build_filter(SIMD_PROFILES[chosen_profile()])
 
 
 @inlined
@@ -206,7 +206,7 @@ def parts_of(n_numbers):  # type: ignore[no-untyped-def]
 
 @inlined
 def _filter_part(part, n_parts, pack, n_packs, g, n_features, block, tile):  # type: ignore[no-untyped-def]
-    """Sum a part of the features, and with the last one compare: see `compare_pack`."""
+    """Sum a part of the features, and with the last one compare: see `filter_pack`."""
     n_codes = len(tile.lowered)
     n_numbers = n_features - n_codes
     first = part * n_numbers // n_parts
@@ -231,7 +231,7 @@ def sum_parts(g, n_packs, n_summed_parts, n_features, block, tile):  # type: ign
 
 
 @inlined
-def meet_group(g, n_packs, n_features, block, tile):  # type: ignore[no-untyped-def]
+def prepare_group(g, n_packs, n_features, block, tile):  # type: ignore[no-untyped-def]
     """Prepare the comparison of the active queries with group ``g``, pack by pack."""
     n_parts = parts_of(n_features - len(tile.lowered))
     if n_parts > 1:
@@ -245,7 +245,7 @@ def _filter_last_part(pack, n_packs, g, n_features, block, tile):  # type: ignor
 
 
 @inlined
-def compare_pack(pack, n_packs, g, n_features, block, tile):  # type: ignore[no-untyped-def]
+def filter_pack(pack, n_packs, g, n_features, block, tile):  # type: ignore[no-untyped-def]
     """Fill the masks of a pack of active queries and group ``g``.
 
     Returns which queries of the pack have any bit set, as bits (if none has, masks are what

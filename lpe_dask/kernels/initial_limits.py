@@ -16,7 +16,12 @@ from __future__ import annotations
 import numpy as np
 
 from lpe_dask.kernels.arrays import LANES
-from lpe_dask.kernels.bounds import rise_of, rounded_up, spread_of, threshold_of
+from lpe_dask.kernels.bounds import (
+    group_error,
+    rounded_up,
+    threshold_of,
+    upper_bound_offset,
+)
 from lpe_dask.kernels.compiled import borrowing, inlined
 from lpe_dask.kernels.filters import QUERIES, parts_of, sum_parts
 from lpe_dask.kernels.simd import count_bits, lanes_within
@@ -29,11 +34,11 @@ SEED_NUMBERS, LEAST_GROUPS, MOST_GROUPS = 256, 4, 16
 MOST_HALVINGS, LEAST_SQUARE, LARGEST_SQUARE = 12, 2.0**-100, 2.0**100
 
 #: Neighbors up to which 64 lanes tell a limit that is close.
-MOST_SEEDED = 40
+MAX_SEEDED = 40
 
 
 @borrowing
-def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ignore[no-untyped-def]
+def set_initial_limits(n_active, cell, first, block, errors, found, tile):  # type: ignore[no-untyped-def]
     """Lower the limits of active queries that have none, and their thresholds.
 
     Parameters
@@ -60,7 +65,7 @@ def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ign
     is_any_unlimited = False
     for a in range(n_active):
         is_any_unlimited |= found.limits[first + tile.active[a]] == np.inf
-    if not is_any_unlimited or n_neighbors > MOST_SEEDED or stop == start:
+    if not is_any_unlimited or n_neighbors > MAX_SEEDED or stop == start:
         return
     n_packs = -(-n_active // QUERIES)
     n_parts = parts_of(n_features - len(tile.lowered))
@@ -69,7 +74,7 @@ def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ign
     least[:n_sums] = np.inf
     spread = 0.0
     for g in range(start, stop):
-        of_group = spread_of(g, block, errors)
+        of_group = group_error(g, block, errors)
         spread = spread if spread > of_group else of_group  # noqa: FURB136 - NaN
         sum_parts(g, n_packs, n_parts, n_features, block, tile)
         for m in range(n_sums):
@@ -85,7 +90,9 @@ def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ign
         # Queries of a tile are alike: where one found its square, the next one begins.
         square = _square_of(n_neighbors + 1, least, a * LANES, length, square)
         total = np.float64(np.float32(square - length))
-        limit = rounded_up((total + rise_of(a, spread, errors, tile)) * errors.stretch)
+        limit = rounded_up(
+            (total + upper_bound_offset(a, spread, errors, tile)) * errors.stretch
+        )
         if limit < np.inf:
             found.limits[i] = np.float64(limit) if limit > 0.0 else 0.0
             tile.thresholds[a] = threshold_of(a, found.limits[i], errors, tile)

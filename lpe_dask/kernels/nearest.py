@@ -17,23 +17,23 @@ import math
 
 import numpy as np
 
-from lpe_dask.kernels.arrays import DONE, LANES, TILE_ROWS, Reservoir
+from lpe_dask.kernels.arrays import INACTIVE, LANES, TILE_ROWS, CandidateBuffer
 from lpe_dask.kernels.bounds import (
-    choose_queries,
     empty_tile,
     find_near_cells,
-    lower_bars,
-    rise_of,
+    group_error,
+    load_tile,
     rounded_up,
+    select_active_queries,
     sort_near_cells,
-    spread_of,
-    take_tile,
     threshold_of,
+    update_limits,
+    upper_bound_offset,
 )
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
 from lpe_dask.kernels.distances import limit_of
-from lpe_dask.kernels.filters import QUERIES, compare_pack, meet_group
-from lpe_dask.kernels.initial_limits import seed_limits
+from lpe_dask.kernels.filters import QUERIES, filter_pack, prepare_group
+from lpe_dask.kernels.initial_limits import set_initial_limits
 from lpe_dask.kernels.selection import keep_smallest, keep_smallest_pairs, largest_of
 from lpe_dask.kernels.simd import lowest_bit
 from lpe_dask.kernels.squares import SIDE_BY_SIDE, fill_squares
@@ -94,12 +94,12 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
             continue
         reservoir.counts[:n_rows] = 0
         reservoir.narrowed[:n_rows] = 0
-        take_tile(queries, first, n_rows, limits, reach, errors, tile)
+        load_tile(queries, first, n_rows, limits, reach, errors, tile)
         n_near = find_near_cells(queries, number, block, farthest, errors, tile)
         rank = 0
         while farthest >= 0.0 and rank < n_near and tile.bounds[rank] <= farthest:
             cell = tile.order[rank]
-            n_active = choose_queries(
+            n_active = select_active_queries(
                 n_rows, queries, first, block, cell, limits, errors, tile
             )
             tallies[1] += n_rows
@@ -107,12 +107,12 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
                 n_rows_of_cell = block.starts[cell + 1] - block.starts[cell]
                 tallies[0] += n_active * n_rows_of_cell
                 if rank == 0:
-                    seed_limits(n_active, cell, first, block, errors, found, tile)
+                    set_initial_limits(n_active, cell, first, block, errors, found, tile)
                 _filter_cell(
                     n_active, cell, first, queries, block, errors, found, tile,
                     reservoir,
                 )  # fmt: skip
-                lower_bars(n_active, queries, first, limits, reach, errors, tile)
+                update_limits(n_active, queries, first, limits, reach, errors, tile)
                 farthest = largest_of(limits, first, first + n_rows)
             rank += 1
             if rank == 1:  # the nearest cell has set limits: few are left to be sorted
@@ -125,7 +125,7 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
 @compiled
 def _empty_reservoir(n_neighbors):  # type: ignore[no-untyped-def]
     n_places = reservoir_size(n_neighbors)
-    return Reservoir(
+    return CandidateBuffer(
         np.empty((TILE_ROWS, n_places), np.uint64),
         np.empty(TILE_ROWS, np.int64),
         np.empty(TILE_ROWS, np.int64),
@@ -147,9 +147,9 @@ def _filter_cell(  # type: ignore[no-untyped-def]
     start = block.starts[cell] // LANES
     stop = -(-block.starts[cell + 1] // LANES)
     for g in range(start, stop):
-        meet_group(g, n_packs, n_features, block, tile)
+        prepare_group(g, n_packs, n_features, block, tile)
         for pack in range(n_packs):
-            near, sums_start = compare_pack(pack, n_packs, g, n_features, block, tile)
+            near, sums_start = filter_pack(pack, n_packs, g, n_features, block, tile)
             while near != 0:
                 q = lowest_bit(near)
                 near &= near - _ONE
@@ -176,8 +176,8 @@ def _collect(  # type: ignore[no-untyped-def]
     query = np.uintp(a)
     r = np.uintp(tile.active[query])
     own = queries.numbers[np.uintp(first) + r]
-    spread = spread_of(g, block, errors)
-    total_rise = rise_of(a, spread, errors, tile)
+    spread = group_error(g, block, errors)
+    total_rise = upper_bound_offset(a, spread, errors, tile)
     fall = tile.errors[query] - tile.lengths[query] * (1.0 - errors.relative)
     margin = fall + total_rise * (1.0 + 2.0**-20) + 1e-36
     rise, stretch = rounded_up(total_rise), np.float32(errors.stretch)
@@ -341,7 +341,7 @@ def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-
         if limit < found.limits[i]:
             found.limits[i] = limit
         if kth == 0.0 and not with_numbers:
-            found.limits[i] = DONE  # nothing can be nearer
+            found.limits[i] = INACTIVE  # nothing can be nearer
 
 
 @borrowing

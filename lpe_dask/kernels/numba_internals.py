@@ -23,7 +23,7 @@ from numba.core.codegen import get_host_cpu_features
 from numba.core.compiler_lock import global_compiler_lock
 
 
-def without_counting() -> dict[str, bool]:
+def no_refcount() -> dict[str, bool]:
     """Return the option of `numba.njit` by which references to arrays are not counted.
 
     Uses ``_nrt``: a function compiled with it makes no arrays, and its caller has to keep
@@ -160,7 +160,7 @@ def fork_between_compilations() -> None:
         )
 
 
-def forget_file_locks() -> None:
+def reset_file_locks() -> None:
     """Let this process, a fork, wait for no thread of its parent that has a file's lock.
 
     Uses ``_locks`` and ``_locks_lock`` of locket, the locks of a process by path.

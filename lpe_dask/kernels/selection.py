@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lpe_dask.kernels.compiled import borrowing, inlined
 
 #: Moves of each number after which another method finds the rest.
-MOST_MOVES = 6
+MAX_MOVES = 6
 
 _ZERO, _ONE = np.uintp(0), np.uintp(1)
 
@@ -49,7 +49,7 @@ def keep_smallest(
     low = np.intp(0)
     high = np.intp(n_values - 1)
     target = n_kept - 1
-    n_moves_left = MOST_MOVES * (high + 1)
+    n_moves_left = MAX_MOVES * (high + 1)
     while high - low > SORTED_SIZE:
         n_moves_left -= high - low
         if n_moves_left < 0:  # bad pivots, as of equal or descending numbers

@@ -10,21 +10,21 @@ from numpy.typing import NDArray
 from lpe_dask.kernels.compiled import borrowing, compiled
 
 #: Rows that a walk has room for at first.
-FIRST_ROOM = 256
+INITIAL_CAPACITY = 256
 
 #: The distance of a row that is settled: nothing is nearer.
-SETTLED = -1.0
+VISITED = -1.0
 
 _FIBONACCI = np.uint64(0x9E3779B97F4A7C15)
 
 
-class _Room(NamedTuple):
+class _Workspace(NamedTuple):
     """Room for the rows that one walk has touched.
 
     Attributes
     ----------
     rows, distances : ndarray of shape (n_places,)
-        Which rows, and the shortest way to them so far; `SETTLED` where that is final.
+        Which rows, and the shortest way to them so far; `VISITED` where that is final.
     table, stamps : ndarray of shape (2 * n_places,)
         A hash table from a row to its place, valid where the stamp is that of the walk.
     keys, places : ndarray of shape (2 * n_places,)
@@ -57,7 +57,7 @@ def walk_all(  # type: ignore[no-untyped-def]
     distances, counts : ndarray of shape (n_queries,)
         Filled.
     """
-    room = _empty_room(FIRST_ROOM)
+    room = _empty_room(INITIAL_CAPACITY)
     stamp = 0
     for i in range(len(numbers)):
         counts[i] = -1
@@ -74,7 +74,7 @@ def walk_all(  # type: ignore[no-untyped-def]
 
 @compiled
 def _empty_room(n_places):  # type: ignore[no-untyped-def]
-    return _Room(
+    return _Workspace(
         np.empty(n_places, np.int32),
         np.empty(n_places),
         np.empty(2 * n_places, np.int32),
@@ -96,7 +96,7 @@ def _walk(edges, number, entries, entry_distances, radius, most, stamp, room):  
     n_rows = n_keys = 0
     if number >= 0:
         place, n_rows = _place_of(number, n_rows, stamp, room)
-        distances[place] = SETTLED
+        distances[place] = VISITED
         for e in range(starts[number], starts[number + 1]):
             n_rows, n_keys = _reach(
                 targets[e], lengths[e], radius, n_rows, n_keys, stamp, room
@@ -117,7 +117,7 @@ def _walk(edges, number, entries, entry_distances, radius, most, stamp, room):  
         n_keys = _pop(n_keys, room)
         if distance != distances[place]:
             continue  # a shorter way was found meanwhile
-        distances[place] = SETTLED
+        distances[place] = VISITED
         count += 1
         total += distance  # they come ascending: a path is no shorter than its beginning
         if count == most:

@@ -65,7 +65,7 @@ class Division:
         return self.kind != "loo"
 
     @property
-    def is_like_new(self) -> bool:
+    def is_held_out(self) -> bool:
         """Whether calibration rows are measured like new ones, among the reference."""
         return self.kind == "conformal"
 

@@ -25,7 +25,7 @@ from lpe_dask import dask_array as da
 from lpe_dask.model.arguments import Rows
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.row_ids import input_places, reference_numbers
-from lpe_dask.search import Usual, has_weight, restored
+from lpe_dask.search import TypicalValues, inverse_transform, is_weighted
 from lpe_dask.tables import (
     MOST_UNITS,
     NamedTable,
@@ -160,14 +160,14 @@ def explain_rows(
     rows, preparation = _rows_of(fitted, values), fitted.reference.space.preparation
     found, typical = fitted.reference.attributed(rows, numbers)
     p_values, statistic = known or fitted.exactly(found.rows)
-    is_shown = has_weight(preparation, fitted.n_features)
+    is_shown = is_weighted(preparation, fitted.n_features)
     if is_hidden is not None:
         is_shown &= ~is_hidden
     shown = np.flatnonzero(is_shown)
     shares = found.shares[:, shown]
     names = fitted.columns or list(names or range(fitted.n_features))
     as_given = partial(_as_they_came, fitted, types=list(values.dtypes))
-    nominal = as_given(restored(preparation, found.nearest, fitted.n_features))
+    nominal = as_given(inverse_transform(preparation, found.nearest, fitted.n_features))
     return Explanation(
         [names[place] for place in shown],
         values.iloc[:, shown],
@@ -179,7 +179,7 @@ def explain_rows(
     )  # fmt: skip
 
 
-def _usual_texts(usual: Usual, as_given: Any) -> list[str]:
+def _usual_texts(usual: TypicalValues, as_given: Any) -> list[str]:
     """Return what to say about what is usual in each column."""
     low, median, high = as_given(usual.quantiles).to_numpy(object)
     n_columns, most = len(usual.frequent), max(map(len, usual.frequent))

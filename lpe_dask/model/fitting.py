@@ -61,8 +61,8 @@ from lpe_dask.pvalues import (
 from lpe_dask.search import (
     AUDITED_ROWS,
     Preparation,
+    ProblemSize,
     Reference,
-    SearchShape,
     Statistic,
     plan_for_active_workers,
     prepare_reference,
@@ -118,13 +118,13 @@ class FitPlan:
         n_features: int,
         preparation: Preparation,
         **reading: Any,
-    ) -> SearchShape:
-        """Return that of a search among so many rows; ``reading`` as in `SearchShape`.
+    ) -> ProblemSize:
+        """Return that of a search among so many rows; ``reading`` as in `ProblemSize`.
 
         ``n_features`` are those of the input, which the preparation may make more.
         """
         metric, given = self.parameters["metric"], self.parameters["metric_params"]
-        return SearchShape(
+        return ProblemSize(
             n_reference, preparation.n_prepared(n_features), self.statistic,
             graph_params(metric, given, n_reference), self.division.n_calibration,
             n_input_features=n_features, **reading,
@@ -161,7 +161,7 @@ def plan_fit(
     division = divide(calibration, n_rows, size, seed)
     statistic = _statistic(parameters, division, n_features)
     if "covariance" in (learned or ""):
-        n_learned_from = division.n_reference if division.is_like_new else n_rows
+        n_learned_from = division.n_reference if division.is_held_out else n_rows
         n_scaled = len(FORMS[parameters["scale"]]) * n_features
         check_determined(n_learned_from, n_scaled)
     if reason is not None:
@@ -317,7 +317,7 @@ class _Search:
         # longer be exchangeable with new ones.
         parameters = self.plan.parameters
         preparation = learn_preparation(
-            searched() if division.is_like_new else rows,
+            searched() if division.is_held_out else rows,
             parameters["scale"], parameters["metric"], parameters["metric_params"],
             self.labels, categorical=self.places,
             random_state=parameters["random_state"],
@@ -329,14 +329,14 @@ class _Search:
             assert numbers is not None
             chosen = np.searchsorted(division.own_part, numbers)
             statistic = measure_numbered(
-                chosen, own.shape.n_reference, own.own_tasks, checkpoint
+                chosen, own.shape.n_reference, own.nominal_tasks, checkpoint
             )
             del own  # its memory is free before the other part is packed
             return self._indexed(self._reference(searched, preparation)), statistic
         reference = self._reference(searched, preparation)
-        if not division.is_like_new:
+        if not division.is_held_out:
             numbers = np.arange(reference.shape.n_reference) if numbers is None else numbers
-            tasks: Any = reference.own_tasks
+            tasks: Any = reference.nominal_tasks
         else:
             tasks = partial(_tasks_of_rows, reference, rows)
         assert numbers is not None

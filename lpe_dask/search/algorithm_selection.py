@@ -16,9 +16,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import ALGORITHMS, LEARNED_ROWS, narrow
+from lpe_dask.kernels import ALGORITHMS, LEARNED_ROWS, as_float32_if_exact
 from lpe_dask.search.blocks.packing import Space
-from lpe_dask.search.join import Search
+from lpe_dask.search.join import JoinSpec
 from lpe_dask.search.plan import SearchPlan, sample_neighbors
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.trial import Cost, SampledRows
@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 #: Rows that both exact algorithms are tried on, at least and at most; the part of all rows,
 #: and pairs of all rows for each product, from which on a trial takes too long. (To rotate
 #: rows, products grow with the square of the columns.)
-FEWEST_ROWS, MOST_ROWS, TRIED_PART, TRIED_PAIRS = 2048, 16_384, 3, 1000
+FEWEST_ROWS, MOST_ROWS, TRIAL_FRACTION, TRIED_PAIRS = 2048, 16_384, 3, 1000
 
 #: Part of what brute force takes that pruning may take by a trial, which flatters it.
-MOST_PRUNED = 0.78
+MAX_PRUNED_FEATURES = 0.78
 
 #: Tiles of queries in a trial: it hardly matters which where all pairs are compared.
 TRIED_TILES = {"brute": 2, "pruned": 4}
@@ -41,7 +41,7 @@ TRIED_TILES = {"brute": 2, "pruned": 4}
 ROWS_PER_NEIGHBOR = 256
 
 #: Reference rows below which either is done before a choice is.
-FEW_ROWS = 2048
+MIN_ROWS_FOR_TRIAL = 2048
 
 #: The same for the products that brute force takes in all: some 20 ms of one thread, and as
 #: many times more as a trial takes longer, as the square of these features does: rows are
@@ -78,7 +78,7 @@ def choose_space(
     prepared = preparation.apply(sample)
     n_codes = len(preparation.categorical)
     basis = kernel.basis(prepared, preparation.weights, n_codes)
-    is_sampled = sample_neighbors(plan.shape.listed_neighbors) is not None
+    is_sampled = sample_neighbors(plan.shape.n_listed_neighbors) is not None
     return Space(algorithm, preparation, basis, is_sampled)
 
 
@@ -94,7 +94,7 @@ def choose_algorithm(
     plan : SearchPlan
     """
     n_reference, n_features = plan.shape.n_reference, plan.shape.n_features
-    decided = clear_choice(n_reference, n_features)
+    decided = choice_without_trial(n_reference, n_features)
     if decided is not None:
         return decided
     tried = _try_exact(sample, preparation, plan)
@@ -106,15 +106,15 @@ def choose_algorithm(
         f"rows of {n_features} features with pruning, {1e6 * seconds['brute']:.3g} us "
         f"without"
     )
-    is_worth_it = seconds["pruned"] < MOST_PRUNED * seconds["brute"]
+    is_worth_it = seconds["pruned"] < MAX_PRUNED_FEATURES * seconds["brute"]
     return ("pruned" if is_worth_it else "brute"), reason
 
 
-def clear_choice(n_reference: int, n_features: int) -> tuple[str, str] | None:
+def choice_without_trial(n_reference: int, n_features: int) -> tuple[str, str] | None:
     """Return what to choose, and why, where that needs no trial."""
     n_products = n_reference**2 * (n_features + PAIR_PRODUCTS)
     few = "brute", f"{n_reference} reference rows x {n_features} features are few"
-    if n_reference <= FEW_ROWS:
+    if n_reference <= MIN_ROWS_FOR_TRIAL:
         return few
     if n_features <= CLEAR_FEATURES:
         return "pruned", f"of {n_features} features, boxes leave out most pairs"
@@ -135,14 +135,14 @@ def _try_exact(
     nothing about kernels.
     """
     n_reference, n_features = plan.shape.n_reference, plan.shape.n_features
-    worth = min(n_reference // TRIED_PART, n_reference**2 // (TRIED_PAIRS * n_features))
+    worth = min(n_reference // TRIAL_FRACTION, n_reference**2 // (TRIED_PAIRS * n_features))
     n_rows = min(len(sample), MOST_ROWS, max(FEWEST_ROWS, worth))
     some = sample[np.arange(n_rows) * len(sample) // n_rows]
-    rows = narrow(preparation.apply(some))
+    rows = as_float32_if_exact(preparation.apply(some))
     most = max(1, n_rows // ROWS_PER_NEIGHBOR)
-    n_neighbors = min(plan.shape.listed_neighbors, most) or None
+    n_neighbors = min(plan.shape.n_listed_neighbors, most) or None
     statistic = replace(plan.shape.statistic, n_neighbors=n_neighbors)
-    search = Search(statistic, pass_rows=1, work=plan.shape.calibration_work)
+    search = JoinSpec(statistic, pass_rows=1, work=plan.shape.calibration_work)
     columns = preparation.weights, len(preparation.categorical)
     if active_client() is None:
         return _try_each(rows, *columns, search, n_reference)
@@ -159,14 +159,14 @@ def _try_each(
     rows: NDArray[np.floating],
     weights: NDArray[np.float64] | None,
     n_codes: int,
-    search: Search,
+    search: JoinSpec,
     n_reference: int,
 ) -> dict[str, Cost] | None:
     search.expect()
     if not search.runs_compiled():
         return None
     tried = {}
-    with_samples = sample_neighbors(search.listed_neighbors) is not None
+    with_samples = sample_neighbors(search.n_listed_neighbors) is not None
     for name, n_tiles in TRIED_TILES.items():
         basis = ALGORITHMS[name].basis(rows, weights, n_codes)
         space = Space(name, Preparation(), basis, with_samples=with_samples)

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import BeamState, QueryTiles
+from lpe_dask.kernels import BeamAccumulator, QueryTiles
 from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.plan import Statistic
 
@@ -77,7 +77,9 @@ def beam_search(
     """
     n_neighbors = statistic.n_neighbors
     assert n_neighbors is not None
-    state = BeamState(queries, space.basis, n_neighbors, aggregation=statistic.aggregation)
+    state = BeamAccumulator(
+        queries, space.basis, n_neighbors, aggregation=statistic.aggregation
+    )
     for handle, index in zip(handles, indexes, strict=True):
         state.fold(handle.load(), index.load())
     return state.finish()

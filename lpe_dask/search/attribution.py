@@ -24,12 +24,22 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.search.feature_contributions import Usual, squared_parts, usual_of
-from lpe_dask.search.join import Search, Searched, in_shares, neighbors_of, search_blocks
+from lpe_dask.search.feature_contributions import (
+    TypicalValues,
+    squared_parts,
+    typical_values,
+)
+from lpe_dask.search.join import (
+    JoinInputs,
+    JoinSpec,
+    in_shares,
+    neighbors_of,
+    search_blocks,
+)
 from lpe_dask.search.plan import (
     Statistic,
-    gathered_ranks,
-    listed_rows,
+    gather_batch,
+    listing_pass_rows,
     share_of,
 )
 from lpe_dask.tasks import enter, enter_parts, held_of, new_tasks
@@ -54,7 +64,7 @@ class Nearest(NamedTuple):
     numbers: NDArray[np.int64]
 
 
-class Attributed(NamedTuple):
+class Attribution(NamedTuple):
     """What the distance of some queries consists of.
 
     Attributes
@@ -82,19 +92,19 @@ class Typical(NamedTuple):
     Attributes
     ----------
     shares : ndarray of shape (n_features,)
-        The mean shares of `Attributed` for some of them, each without itself. As if there
+        The mean shares of `Attribution` for some of them, each without itself. As if there
         was one row more, with the same share of each column: a column that is the same in
         almost all rows has a small share, and not 0.
     usual : Usual
     """
 
     shares: NDArray[np.float64]
-    usual: Usual
+    usual: TypicalValues
 
 
 def list_nearest(
     queries: da.Array,
-    searched: Searched,
+    searched: JoinInputs,
     n_shares: int,
     n_neighbors: int,
     numbers: NDArray[np.int64] | None = None,
@@ -121,11 +131,11 @@ def list_nearest(
 
 def attribute(
     queries: da.Array,
-    searched: Searched,
+    searched: JoinInputs,
     n_shares: int,
     numbers: NDArray[np.int64] | None = None,
 ) -> list[Delayed]:
-    """Return tasks that give the `Attributed` of the rows of a share each, in their order.
+    """Return tasks that give the `Attribution` of the rows of a share each, in their order.
 
     Parameters
     ----------
@@ -137,7 +147,7 @@ def attribute(
 
 
 def typical_task(
-    numbers: NDArray[np.int64], searched: Searched, n_features: int, n_measured: int
+    numbers: NDArray[np.int64], searched: JoinInputs, n_features: int, n_measured: int
 ) -> Delayed:
     """Return the task that gives what is `Typical` of some rows of the reference.
 
@@ -178,9 +188,9 @@ def _nearest(
     *named: Any,
     n_neighbors: int,
 ) -> Nearest:
-    searched, which = Searched(*named), share_of(len(rows), share, n_shares)
+    searched, which = JoinInputs(*named), share_of(len(rows), share, n_shares)
     rows, own = rows[which], None if numbers is None else numbers[which]
-    pass_rows = listed_rows(searched.space.basis.n_columns, n_neighbors)
+    pass_rows = listing_pass_rows(searched.space.basis.n_columns, n_neighbors)
     found = []
     for start in range(0, max(1, len(rows)), pass_rows):
         part = slice(start, start + pass_rows)
@@ -196,35 +206,35 @@ def _attribute(
     n_shares: int,
     numbers: NDArray[np.int64] | None,
     *named: Any,
-) -> Attributed:
-    searched, which = Searched(*named), share_of(len(rows), share, n_shares)
+) -> Attribution:
+    searched, which = JoinInputs(*named), share_of(len(rows), share, n_shares)
     prepared = searched.space.preparation.apply(rows[which])
     own = None if numbers is None else numbers[which]
-    return Attributed(rows[which], *_attributed(prepared, own, searched, rows.shape[1]))
+    return Attribution(rows[which], *_attributed(prepared, own, searched, rows.shape[1]))
 
 
 def _typical(
     numbers: NDArray[np.int64], n_features: int, n_measured: int, *named: Any
 ) -> Typical:
-    searched = Searched(*named)
+    searched = JoinInputs(*named)
     rows = _gathered(searched, numbers)
     some = slice(None, None, -(-len(rows) // n_measured))
     shares, *_ = _attributed(rows[some], numbers[some], searched, n_features)
     shares = shares[~np.isnan(shares).any(axis=1)]
     even = np.full((1, n_features), 1 / n_features)
-    usual = usual_of(searched.space.preparation, rows, n_features)
+    usual = typical_values(searched.space.preparation, rows, n_features)
     return Typical(np.concatenate([shares, even]).mean(axis=0), usual)
 
 
 def _attributed(
     prepared: NDArray[np.float64],
     own: NDArray[np.int64] | None,
-    searched: Searched,
+    searched: JoinInputs,
     n_features: int,
 ) -> tuple[NDArray[np.float64], ...]:
-    """Return what `Attributed` has beside the rows, found for some of them at a time."""
+    """Return what `Attribution` has beside the rows, found for some of them at a time."""
     n_neighbors = searched.search.statistic.n_neighbors or _NEAREST_ROWS
-    pass_rows = listed_rows(prepared.shape[1], n_neighbors)
+    pass_rows = listing_pass_rows(prepared.shape[1], n_neighbors)
     shares, nearest = np.empty((len(prepared), n_features)), np.empty(prepared.shape)
     distances = np.empty(len(prepared))
     for start in range(0, len(prepared), pass_rows):
@@ -237,7 +247,7 @@ def _attributed(
 
 
 def _shares(
-    prepared: NDArray[np.float64], found: Nearest, searched: Searched, n_features: int
+    prepared: NDArray[np.float64], found: Nearest, searched: JoinInputs, n_features: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     r"""Return :math:`\sum_k \delta_{kc}^2 / d_k` as a share of the sum of all columns c.
 
@@ -245,7 +255,7 @@ def _shares(
     distance have no part in it.
     """
     total, nearest = np.zeros((len(prepared), n_features)), np.empty(prepared.shape)
-    n_neighbors, at_once = found.distances.shape[1], gathered_ranks(*prepared.shape)
+    n_neighbors, at_once = found.distances.shape[1], gather_batch(*prepared.shape)
     counts = np.isfinite(found.distances) & (found.distances > 0)
     for start in range(0, n_neighbors, at_once):
         some = range(start, min(start + at_once, n_neighbors))
@@ -266,18 +276,18 @@ def _shares(
 def _listed(
     prepared: NDArray[np.float64],
     own: NDArray[np.int64] | None,
-    searched: Searched,
+    searched: JoinInputs,
     n_neighbors: int,
 ) -> Nearest:
     """Return the nearest rows of prepared ones, by an exact search."""
     space = searched.space
     statistic = Statistic(n_neighbors, None)
-    search = Search(statistic, len(prepared), graph_neighbors=n_neighbors)
+    search = JoinSpec(statistic, len(prepared), graph_neighbors=n_neighbors)
     queries = space.tiles(prepared, own)
     return Nearest(*neighbors_of(search_blocks(queries, searched.handles, space, search)))
 
 
-def _gathered(searched: Searched, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+def _gathered(searched: JoinInputs, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return prepared rows of the reference by their numbers, of one more dimension.
 
     NaN for the number -1.

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.search.preparation import Preparation, Scaling, numbers_of, product
-from lpe_dask.search.quantile_scale import Knots
+from lpe_dask.search.preparation import Preparation, Scaling, numeric_columns, product
+from lpe_dask.search.quantile_scale import QuantileKnots
 
 #: Decimals up to which a number is tried.
-MOST_DECIMALS = 16
+MAX_DECIMALS = 16
 
 #: How far numbers that a matrix has mixed may be from what they were, as a share of what
 #: was added up for them.
@@ -34,7 +34,7 @@ USUAL_LEVELS, FREQUENT_VALUES = (0.01, 0.5, 0.99), 3
 Same = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 
 
-class Usual(NamedTuple):
+class TypicalValues(NamedTuple):
     """What is usual among some rows of the input.
 
     Attributes
@@ -95,7 +95,7 @@ def squared_parts(
     return parts
 
 
-def restored(
+def inverse_transform(
     preparation: Preparation, prepared: NDArray[np.floating], n_features: int
 ) -> NDArray[np.float64]:
     """Return rows of the input that prepared rows may have come from.
@@ -127,7 +127,7 @@ def restored(
     return rows
 
 
-def has_weight(preparation: Preparation, n_features: int) -> NDArray[np.bool_]:
+def is_weighted(preparation: Preparation, n_features: int) -> NDArray[np.bool_]:
     """Return which columns of the input are measured: those with a weight above 0."""
     is_measured, factor = np.ones(n_features, bool), preparation.factor
     n_prepared, codes = preparation.n_prepared(n_features), list(preparation.categorical)
@@ -139,9 +139,9 @@ def has_weight(preparation: Preparation, n_features: int) -> NDArray[np.bool_]:
     return is_measured
 
 
-def usual_of(
+def typical_values(
     preparation: Preparation, prepared: NDArray[np.float64], n_features: int
-) -> Usual:
+) -> TypicalValues:
     """Return what is usual among prepared rows, at least one.
 
     Parameters
@@ -149,7 +149,7 @@ def usual_of(
     preparation, prepared, n_features
         As for `restored`.
     """
-    rows = restored(preparation, prepared, n_features)
+    rows = inverse_transform(preparation, prepared, n_features)
     frequent: list[list[tuple[float, float]]] = []
     for place, column in enumerate(rows.T):
         values, counts = np.unique(column, return_counts=True)
@@ -157,7 +157,9 @@ def usual_of(
         is_listed = place in preparation.categorical or len(values) <= FREQUENT_VALUES
         found = [(float(values[i]), float(counts[i] / len(column))) for i in first]
         frequent.append(found if is_listed else [])
-    return Usual(np.quantile(rows, USUAL_LEVELS, axis=0, method="inverted_cdf"), frequent)
+    return TypicalValues(
+        np.quantile(rows, USUAL_LEVELS, axis=0, method="inverted_cdf"), frequent
+    )
 
 
 def _with_left_out(
@@ -182,7 +184,7 @@ def _inverse(content: bytes, n: int) -> NDArray[np.float64]:
 def _numbers(preparation: Preparation, n_features: int) -> NDArray[np.int64]:
     """Return which columns of the input are numbers."""
     places = np.arange(n_features)[None, :]
-    return numbers_of(places, preparation.categorical)[0].astype(np.int64)
+    return numeric_columns(places, preparation.categorical)[0].astype(np.int64)
 
 
 def _of_mapped(
@@ -216,7 +218,7 @@ def _of_mapped(
 def _shortest(numbers: NDArray[np.float64], same: Same) -> NDArray[np.float64]:
     """Return numbers rounded to as few decimals as can be, or as they are."""
     shortest, is_found = numbers.copy(), np.zeros(numbers.shape, bool)
-    for decimals in range(MOST_DECIMALS + 1):
+    for decimals in range(MAX_DECIMALS + 1):
         tried = np.round(numbers, decimals)
         is_new = same(tried) & ~is_found
         shortest[is_new] = tried[is_new]
@@ -240,8 +242,8 @@ def _unscaled(scaling: Scaling, scaled: NDArray[np.float64]) -> NDArray[np.float
     return numbers + scaling.shift
 
 
-def _below(knots: Knots, heights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the numbers at such heights: the inverse of `Knots.apply`."""
+def _below(knots: QuantileKnots, heights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the numbers at such heights: the inverse of `QuantileKnots.apply`."""
     numbers = np.empty_like(heights)
     columns = zip(knots.values, knots.ranks, heights.T, strict=True)
     for k, (values, ranks, column) in enumerate(columns):

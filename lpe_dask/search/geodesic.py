@@ -18,7 +18,7 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import GRAPHS, NeighborGraph, walk_from_rows
-from lpe_dask.search.join import Search
+from lpe_dask.search.join import JoinSpec
 from lpe_dask.search.plan import NeighborGraphParams
 from lpe_dask.tasks import enter, new_tasks
 
@@ -42,7 +42,7 @@ def build_graph(
 
 
 def walk_among_rows(
-    graph: Delayed, numbers: NDArray[np.int64], search: Search, task_rows: int
+    graph: Delayed, numbers: NDArray[np.int64], search: JoinSpec, task_rows: int
 ) -> list[Delayed]:
     """Return tasks for some rows of the reference each: their numbers and statistic.
 
@@ -83,7 +83,7 @@ def _walk(
     numbers: NDArray[np.int64],
     start: int,
     n_rows: int,
-    search: Search,
+    search: JoinSpec,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     own = numbers[start : start + n_rows]
     return own, search.walked(walk_from_rows, graph, own)

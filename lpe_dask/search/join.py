@@ -32,12 +32,12 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.kernels import (
     Basis,
-    CountState,
-    NearestState,
+    CountAccumulator,
+    KNearestAccumulator,
     QueryTiles,
-    announce_by,
-    expect_work,
+    announce_workload,
     runs_compiled,
+    set_announcer,
     walk_from_points,
     walk_from_rows,
 )
@@ -52,14 +52,14 @@ from lpe_dask.tasks import Versioned, enter, for_frames, new_array, new_tasks, n
 #: Rows, as they came, and their statistic -> what p-values compare instead of it.
 Weight = Callable[[NDArray[np.generic], NDArray[np.float64]], NDArray[np.float64]]
 
-announce_by(notify)  # also by workers, which import this for their tasks
+set_announcer(notify)  # also by workers, which import this for their tasks
 
 #: A function of `kernels.neighbor_graph` that walks along a graph.
 Walk = Callable[..., tuple[NDArray[np.float64], NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class JoinSpec:
     """What is asked of the reference.
 
     Attributes
@@ -84,13 +84,13 @@ class Search:
     work: float = 0.0
 
     @property
-    def listed_neighbors(self) -> int | None:
+    def n_listed_neighbors(self) -> int | None:
         """How many nearest rows are searched for in space; None where they are counted."""
         return self.graph_neighbors or self.statistic.n_neighbors
 
     def expect(self) -> None:
         """Have kernels compiled at once if calibration is too much work without."""
-        expect_work(self._kernel, self.work)
+        announce_workload(self._kernel, self.work)
 
     def runs_compiled(self) -> bool:
         """Return whether kernels run compiled for what is expected."""
@@ -98,15 +98,17 @@ class Search:
 
     @property
     def _kernel(self) -> str:
-        return "fold_counts" if self.listed_neighbors is None else "fold_nearest"
+        return "fold_counts" if self.n_listed_neighbors is None else "fold_nearest"
 
-    def state(self, queries: QueryTiles, basis: Basis) -> NearestState | CountState:
+    def state(
+        self, queries: QueryTiles, basis: Basis
+    ) -> KNearestAccumulator | CountAccumulator:
         """Return the empty state of some queries; see `kernels.accumulators`."""
-        if self.listed_neighbors is None:
+        if self.n_listed_neighbors is None:
             radius, enough = self.statistic.radius, self.statistic.enough
-            return CountState(queries, basis, radius or 0.0, enough)
-        return NearestState(
-            queries, basis, self.listed_neighbors, aggregation=self.statistic.aggregation,
+            return CountAccumulator(queries, basis, radius or 0.0, enough)
+        return KNearestAccumulator(
+            queries, basis, self.n_listed_neighbors, aggregation=self.statistic.aggregation,
             with_numbers=self.graph_neighbors is not None,
         )  # fmt: skip
 
@@ -126,7 +128,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class JoinInputs:
     """A reference and what is asked of it: on the client as tasks, in tasks as values.
 
     Attributes
@@ -150,7 +152,7 @@ class Searched:
 
     blocks: list[Any]
     space: Any
-    search: Search
+    search: JoinSpec
     graph: Any = None
     weight: Any = None
     indexes: Any = None
@@ -174,7 +176,7 @@ class Searched:
 
 
 def join(
-    queries: da.Array, searched: Searched, n_shares: int, numbers: da.Array | None = None
+    queries: da.Array, searched: JoinInputs, n_shares: int, numbers: da.Array | None = None
 ) -> da.Array:
     """Return the statistic of rows against the reference, lazily.
 
@@ -209,7 +211,7 @@ def in_shares(
     name: str,
     function: Callable[..., Any],
     queries: da.Array,
-    searched: Searched,
+    searched: JoinInputs,
     n_shares: int,
     given: Sequence[Any],
     entered: Sequence[Delayed] = (),
@@ -222,7 +224,7 @@ def in_shares(
         As for `new_tasks`, and for `join`.
     function : callable
         Of the rows of a chunk, the number of the share and of shares, what is given for the
-        chunk, and what `Searched.named` names.
+        chunk, and what `JoinInputs.named` names.
     given : sequence
         For each chunk.
     entered : sequence of Delayed
@@ -237,7 +239,7 @@ def in_shares(
     return new_tasks(name, tasks, [queries, *collections, *entered])
 
 
-def join_frame(frame: Any, searched: Searched) -> Any:
+def join_frame(frame: Any, searched: JoinInputs) -> Any:
     """Return the exact statistic of the rows of a dask DataFrame, lazily, as a dask Series.
 
     One task for each partition: the result is made of the frame by Dask's own operations,
@@ -253,7 +255,7 @@ def join_frame(frame: Any, searched: Searched) -> Any:
 
 
 def self_join(
-    n_blocks: int, searched: Searched, n_shares: int = 1, chosen: Delayed | None = None
+    n_blocks: int, searched: JoinInputs, n_shares: int = 1, chosen: Delayed | None = None
 ) -> list[Delayed]:
     """Return tasks for all blocks of the reference: what is found for their rows.
 
@@ -302,7 +304,7 @@ def _join(
     numbers: NDArray[np.int64] | None,
     *named: Any,
 ) -> NDArray[np.float64]:
-    searched, which = Searched(*named), share_of(len(rows), share, n_shares)
+    searched, which = JoinInputs(*named), share_of(len(rows), share, n_shares)
     exactly, rows = replace(searched, indexes=None), rows[which]
     own = np.full(len(rows), -1) if numbers is None else numbers[which]
     if searched.indexes is None or searched.is_exact:
@@ -318,7 +320,7 @@ def _join(
 def _in_passes(
     rows: NDArray[np.generic],
     own: NDArray[np.int64],
-    searched: Searched,
+    searched: JoinInputs,
     which: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
     """Return the statistic of some rows, or of all; ``own`` as ``numbers`` in `join`."""
@@ -335,14 +337,14 @@ def _in_passes(
 
 
 def _decide(
-    prepared: NDArray[np.float64], numbers: NDArray[np.int64], searched: Searched
+    prepared: NDArray[np.float64], numbers: NDArray[np.int64], searched: JoinInputs
 ) -> NDArray[np.float64]:
     """Return the statistic of some rows; 0 where rows within a radius say enough.
 
     Where they do not, that says nothing: the mean may still be within its bound.
     """
     search, space = searched.search, searched.space
-    radius, enough = search.statistic.sure_radius(), search.statistic.n_neighbors
+    radius, enough = search.statistic.sufficient_radius(), search.statistic.n_neighbors
     # A walk to K rows measures them: to count them first would be the same walk.
     if radius is None or enough is None or search.graph_neighbors is not None:
         return _measure(space.tiles(prepared, numbers), searched)
@@ -355,7 +357,7 @@ def _decide(
 
 
 def _to_measure_again(
-    rows: NDArray[np.generic], found: NDArray[np.float64], searched: Searched
+    rows: NDArray[np.generic], found: NDArray[np.float64], searched: JoinInputs
 ) -> NDArray[np.int64]:
     """Return which rows have to be measured among all: see `approximate`."""
     compared = found if searched.weight is None else searched.weight(rows, found)
@@ -364,7 +366,7 @@ def _to_measure_again(
 
 def _join_frame(
     frame: pd.DataFrame,
-    search: Search,
+    search: JoinSpec,
     is_weighed: bool,
     space: Space,
     graph: Any,
@@ -379,7 +381,7 @@ def _join_frame(
 def _join_self(
     i: int, share: int, n_shares: int, chosen: NDArray[np.int64] | None, *named: Any
 ) -> tuple[NDArray[Any], ...]:
-    searched = Searched(*named)
+    searched = JoinInputs(*named)
     handles, space, search = searched.handles, searched.space, searched.search
     search.expect()
     rows, numbers = _own_rows(handles[i], share, n_shares, chosen)
@@ -412,7 +414,7 @@ def _own_rows(
 
 
 def _groups(
-    prepared: NDArray[np.float64], searched: Searched
+    prepared: NDArray[np.float64], searched: JoinInputs
 ) -> Iterator[NDArray[np.int64]]:
     """Yield which queries to measure together: those near one block of the reference."""
     space, handles = searched.space, searched.handles
@@ -428,7 +430,7 @@ def _groups(
             yield order[start:stop]
 
 
-def _measure(queries: QueryTiles, searched: Searched) -> NDArray[np.float64]:
+def _measure(queries: QueryTiles, searched: JoinInputs) -> NDArray[np.float64]:
     """Return the statistic of some queries; their state is gone afterwards."""
     search, graph = searched.search, searched.graph
     if searched.indexes is not None:
@@ -439,16 +441,16 @@ def _measure(queries: QueryTiles, searched: Searched) -> NDArray[np.float64]:
         return state.finish()
     distances, neighbors = neighbors_of(state)
     statistic = search.walked(walk_from_points, graph, neighbors, distances)
-    own = queries.restored(queries.arrays.numbers)
+    own = queries.to_input_order(queries.arrays.numbers)
     is_own = own >= 0  # a row of the graph walks from itself
     statistic[is_own] = search.walked(walk_from_rows, graph, own[is_own])
-    statistic[~queries.restored(queries.is_measured)] = np.nan
+    statistic[~queries.to_input_order(queries.is_measured)] = np.nan
     return statistic
 
 
 def search_blocks(
-    queries: QueryTiles, handles: list[Any], space: Space, search: Search, own: int = 0
-) -> NearestState | CountState:
+    queries: QueryTiles, handles: list[Any], space: Space, search: JoinSpec, own: int = 0
+) -> KNearestAccumulator | CountAccumulator:
     """Return the state of some queries after all blocks that may matter.
 
     Where K is large, a search among a sample of the reference first says about how far the
@@ -457,11 +459,11 @@ def search_blocks(
     """
     order = _nearest_first(queries, handles, own)
     state = search.state(queries, space.basis)
-    n_sampled = sample_neighbors(search.listed_neighbors)
-    if n_sampled is None or not space.with_samples or isinstance(state, CountState):
+    n_sampled = sample_neighbors(search.n_listed_neighbors)
+    if n_sampled is None or not space.with_samples or isinstance(state, CountAccumulator):
         _fold(state, order)
         return state
-    sampled = NearestState(queries, space.basis, n_sampled)
+    sampled = KNearestAccumulator(queries, space.basis, n_sampled)
     for handle in order:
         if sampled.may_need(handle.low, handle.high):
             sampled.fold(handle.load_sample())
@@ -473,14 +475,14 @@ def search_blocks(
 
 
 def neighbors_of(
-    state: NearestState | CountState,
+    state: KNearestAccumulator | CountAccumulator,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return `NearestState.neighbors` of a search along a neighbor graph."""
-    assert isinstance(state, NearestState)
+    """Return `KNearestAccumulator.neighbors` of a search along a neighbor graph."""
+    assert isinstance(state, KNearestAccumulator)
     return state.neighbors()
 
 
-def _fold(state: NearestState | CountState, handles: list[Any]) -> None:
+def _fold(state: KNearestAccumulator | CountAccumulator, handles: list[Any]) -> None:
     for handle in handles:
         if state.may_need(handle.low, handle.high):
             state.fold(handle.load())

@@ -1,6 +1,6 @@
 """Say how much memory a worker needs for a search, and so where the reference goes.
 
-    SearchShape, Workers --plan_for--> SearchPlan --> Needs: worker, fits, check
+    ProblemSize, Workers --plan_for--> SearchPlan --> Needs: worker, fits, check
 
 Tests measure that what is said here is enough, and not far too much.
 """
@@ -18,8 +18,8 @@ from lpe_dask.search.plan import (
     FLOAT_BYTES,
     MERGED_SAMPLES,
     SINGLE_BYTES,
+    ProblemSize,
     SearchPlan,
-    SearchShape,
     index_row_bytes,
     pass_row_bytes,
     plan_search,
@@ -55,7 +55,7 @@ LIBRARY_BYTES = 256 * 2**20
 EDGE_BYTES, WALK_ROW_BYTES = 12, 60
 
 
-def plan_for(shape: SearchShape, workers: Workers) -> SearchPlan:
+def plan_for(shape: ProblemSize, workers: Workers) -> SearchPlan:
     """Return the plan of a search for some workers, whether or not they can hold it.
 
     The reference is in their memory where it fits, else in a spool, unless it is settled.
@@ -67,18 +67,18 @@ def plan_for(shape: SearchShape, workers: Workers) -> SearchPlan:
     limit = workers.memory_limit
     for_data = max(limit - PROCESS_BYTES - KERNEL_BYTES, limit // 4)
     plan = plan_search(shape, workers.n_threads, workers.threads, for_data)
-    if shape.is_spooled is not None or Needs(plan).fits(limit):
+    if shape.is_spooled is not None or MemoryEstimate(plan).fits(limit):
         return plan
     shape = replace(shape, is_spooled=True)
     return plan_search(shape, workers.n_threads, workers.threads, for_data)
 
 
-def plan_for_active_workers(shape: SearchShape, *, wait: bool = False) -> SearchPlan:
+def plan_for_active_workers(shape: ProblemSize, *, wait: bool = False) -> SearchPlan:
     """Return the plan of a search for the active workers, which can hold it.
 
     Parameters
     ----------
-    shape : SearchShape
+    shape : ProblemSize
     wait : bool, default=False
         As in `active_workers`. Without a worker ever seen nothing is refused.
 
@@ -90,12 +90,12 @@ def plan_for_active_workers(shape: SearchShape, *, wait: bool = False) -> Search
     workers = active_workers(wait=wait)
     plan = plan_for(shape, workers)
     if workers.is_known:
-        Needs(plan).check(workers.memory_limit)
+        MemoryEstimate(plan).check(workers.memory_limit)
     return plan
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class MemoryEstimate:
     """Bytes that a worker needs for a search, at its peak.
 
     Attributes
@@ -167,7 +167,7 @@ class Needs:
         copy of the query rows that are the task's share of one.
         """
         plan, shape = self.plan, self.plan.shape
-        n_places = 2 * max(shape.listed_neighbors, 64)
+        n_places = 2 * max(shape.n_listed_neighbors, 64)
         sums = 2 * LANES * SINGLE_BYTES
         tile = TILE_ROWS * (FLOAT_BYTES * n_places + 20 * shape.n_features + sums + 96)
         share = plan.task_rows * (shape.n_features + 1) * FLOAT_BYTES

@@ -65,7 +65,7 @@ MOST_INDEXED_ROWS, MOST_INDEXED_NUMBERS = 200_000, 100_000_000
 AUDITED_ROWS, MERGED_SAMPLES = 3000, 4
 
 #: Near rows that belong together make a block of up to so many times the planned rows.
-LARGEST_BLOCK = 2
+MAX_BLOCK_ROWS = 2
 
 #: One of so many rows of each block is in its sample.
 SAMPLE_EVERY = 16
@@ -103,7 +103,7 @@ class Statistic:
     aggregation: str = "kth"
     bound: float | None = None
 
-    def sure_radius(self) -> float | None:
+    def sufficient_radius(self) -> float | None:
         r"""Return a radius t' so that a mean of K distances up to t' is within the bound t.
 
         None if there is no bound, or the K distances could add up to more than a float64.
@@ -162,7 +162,7 @@ def sample_neighbors(n_neighbors: int | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchShape:
+class ProblemSize:
     """What a plan depends on, apart from the workers.
 
     Attributes
@@ -218,7 +218,7 @@ class SearchShape:
         return 0 if self.graph_params is None else self.graph_params.n_neighbors
 
     @property
-    def listed_neighbors(self) -> int:
+    def n_listed_neighbors(self) -> int:
         """Nearest rows to find in space; 0 where rows within a radius are counted."""
         return self.graph_neighbors or self.statistic.n_neighbors or 0
 
@@ -232,7 +232,7 @@ class SearchShape:
         Examples
         --------
         >>> graph = NeighborGraphParams(8, "directed")
-        >>> SearchShape(10**6, 3, Statistic(20, None), graph).walk_rows
+        >>> ProblemSize(10**6, 3, Statistic(20, None), graph).walk_rows
         168
         """
         if self.graph_params is None:
@@ -249,7 +249,7 @@ class SearchPlan:
 
     Attributes
     ----------
-    shape : SearchShape
+    shape : ProblemSize
     block_rows : int
         Rows of a reference block.
     task_rows : int
@@ -262,7 +262,7 @@ class SearchPlan:
         Whether the reference is in a spool, and not in the memory of each worker.
     """
 
-    shape: SearchShape
+    shape: ProblemSize
     block_rows: int
     task_rows: int
     pass_rows: int
@@ -282,11 +282,11 @@ class SearchPlan:
     @property
     def largest_block_rows(self) -> int:
         """Most rows of a block."""
-        largest = 1 if self.shape.is_indexed else LARGEST_BLOCK
+        largest = 1 if self.shape.is_indexed else MAX_BLOCK_ROWS
         rows = min(largest * self.block_rows, self.shape.n_reference)
         return _whole_groups(rows)
 
-    def own_shares(self, n_measured: int) -> int:
+    def nominal_shares(self, n_measured: int) -> int:
         """Return how many tasks share a block of which a few rows are measured.
 
         So many of all rows. Where each task reads a spool, no more than are worth it.
@@ -322,13 +322,13 @@ def indexed_block_rows(n_reference: int, n_features: int) -> int:
 
 
 def plan_search(
-    shape: SearchShape, n_threads: int, threads: int, memory_limit: int
+    shape: ProblemSize, n_threads: int, threads: int, memory_limit: int
 ) -> SearchPlan:
     """Return the cut of a search that suits some workers.
 
     Parameters
     ----------
-    shape : SearchShape
+    shape : ProblemSize
     n_threads, threads : int
         Threads of all workers, and of the one with the most.
     memory_limit : int
@@ -366,11 +366,11 @@ def plan_search(
     )  # fmt: skip
 
 
-def _least_block_rows(shape: SearchShape) -> int:
+def _least_block_rows(shape: ProblemSize) -> int:
     """Return the rows that a block has at least, if there are so many."""
     least = min(MIN_BLOCK_ROWS, MIN_BLOCK_NUMBERS // shape.n_features)
-    if sample_neighbors(shape.listed_neighbors) is not None:
-        least = max(least, min(MOST_GROWN, ROWS_PER_NEIGHBOR * shape.listed_neighbors))
+    if sample_neighbors(shape.n_listed_neighbors) is not None:
+        least = max(least, min(MOST_GROWN, ROWS_PER_NEIGHBOR * shape.n_listed_neighbors))
     return max(MIN_TASK_ROWS, least)
 
 
@@ -435,32 +435,32 @@ def index_row_bytes(n_features: int) -> int:
     return math.ceil((DEGREE + 1) * SINGLE_BYTES + FLOAT_BYTES + starts)
 
 
-def pass_row_bytes(shape: SearchShape) -> int:
+def pass_row_bytes(shape: ProblemSize) -> int:
     """Return the bytes of a query row in a pass: prepared, in the basis, and the K nearest.
 
     For a sample fewer neighbors are kept as well, a quarter for the smallest K. Sorting
     them with their numbers takes copies of both. Where blocks have indexes, a query has a
     beam, and enters a block at some of its starts.
     """
-    n_neighbors = shape.listed_neighbors
+    n_neighbors = shape.n_listed_neighbors
     nearest = n_neighbors + n_neighbors // 4 + 7 * shape.graph_neighbors
     if shape.is_indexed:
         nearest += n_neighbors + BEAM_ROWS + 6 * ENTRIES
     return (8 * shape.n_features + nearest + 24) * FLOAT_BYTES
 
 
-def listed_rows(n_features: int, n_neighbors: int) -> int:
+def listing_pass_rows(n_features: int, n_neighbors: int) -> int:
     """Return the query rows of a pass that lists their nearest rows.
 
     Examples
     --------
-    >>> listed_rows(10, 20), listed_rows(5000, 20_000)
+    >>> listing_pass_rows(10, 20), listing_pass_rows(5000, 20_000)
     (31775, 41)
     """
     row_bytes = (8 * n_features + 8 * n_neighbors + 24) * FLOAT_BYTES
     return max(1, min(MAX_TASK_ROWS, LISTED_BYTES // row_bytes))
 
 
-def gathered_ranks(n_rows: int, n_features: int) -> int:
+def gather_batch(n_rows: int, n_features: int) -> int:
     """Return how many of the nearest rows of each query are gathered at once."""
     return max(1, GATHERED_BYTES // (max(1, n_rows) * n_features * FLOAT_BYTES))

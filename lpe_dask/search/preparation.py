@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.json_arrays import Floats
-from lpe_dask.kernels import narrow
-from lpe_dask.search.quantile_scale import Knots
+from lpe_dask.kernels import as_float32_if_exact
+from lpe_dask.search.quantile_scale import QuantileKnots
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Scaling:
     shift: Floats | None = None
     factor: Floats | None = None
     divisor: Floats | None = None
-    knots: Knots | None = None
+    knots: QuantileKnots | None = None
     has_both: bool = False
 
     def __sizeof__(self) -> int:
@@ -127,7 +127,7 @@ class Preparation:
         """Return the weights of all so many prepared columns."""
         return np.ones(n_prepared) if self.weights is None else self.weights
 
-    def apply_narrow(self, rows: NDArray[np.generic]) -> NDArray[np.floating]:
+    def apply_float32(self, rows: NDArray[np.generic]) -> NDArray[np.floating]:
         """Return prepared rows as float32 where that changes none of them.
 
         They may be the rows themselves.
@@ -136,7 +136,7 @@ class Preparation:
         is_idle = all(step is None for step in steps) and not self.categorical
         if is_idle and np.can_cast(rows.dtype, np.float32):
             return rows.astype(np.float32, copy=False)
-        return narrow(self.apply(rows))
+        return as_float32_if_exact(self.apply(rows))
 
     def apply(self, rows: NDArray[np.generic]) -> NDArray[np.float64]:
         """Return prepared rows of shape (n_rows, n_prepared).
@@ -144,7 +144,7 @@ class Preparation:
         A finite row stays finite: what overflows becomes the largest float64, which is at
         distance inf from every row that did not. A row with NaN or inf keeps at least one.
         """
-        numbers = numbers_of(rows, self.categorical) if self.categorical else rows
+        numbers = numeric_columns(rows, self.categorical) if self.categorical else rows
         prepared = self.apply_to_numbers(numbers)
         if not self.categorical:
             return prepared
@@ -170,7 +170,7 @@ class Preparation:
         return prepared
 
 
-def numbers_of(
+def numeric_columns(
     rows: NDArray[np.generic], categorical: tuple[int, ...]
 ) -> NDArray[np.generic]:
     """Return the columns of rows that are no codes of categories."""

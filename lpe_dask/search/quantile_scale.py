@@ -20,7 +20,7 @@ from lpe_dask.json_arrays import Floats, Wholes
 
 
 @dataclass(frozen=True, slots=True)
-class Knots:
+class QuantileKnots:
     """The knots of each column.
 
     Attributes

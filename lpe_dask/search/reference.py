@@ -24,7 +24,7 @@ from lpe_dask import dask_array as da
 from lpe_dask.search.algorithm_selection import choose_space
 from lpe_dask.search.approximate import Approximation
 from lpe_dask.search.attribution import (
-    Attributed,
+    Attribution,
     Nearest,
     Typical,
     attribute,
@@ -35,10 +35,10 @@ from lpe_dask.search.blocks.packing import Space, index_blocks, prepare_blocks
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import SpoolFolder, new_entry
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
-from lpe_dask.search.join import Search, Searched, Weight, join, join_frame, self_join
+from lpe_dask.search.join import JoinInputs, JoinSpec, Weight, join, join_frame, self_join
 from lpe_dask.search.locality import learn_regions
-from lpe_dask.search.memory import Needs, plan_for_active_workers
-from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic, n_shares
+from lpe_dask.search.memory import MemoryEstimate, plan_for_active_workers
+from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic, n_shares
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tables import Table, to_checked_series
 from lpe_dask.tasks import Held, active_workers, compute, enter, settle
@@ -56,7 +56,7 @@ class Reference:
 
     Attributes
     ----------
-    shape : SearchShape
+    shape : ProblemSize
         Of the searches that they were prepared for.
     space : Space
     blocks : Blocks
@@ -66,7 +66,7 @@ class Reference:
         Of the blocks, along which a search may miss neighbors.
     """
 
-    shape: SearchShape
+    shape: ProblemSize
     space: Space
     blocks: Blocks
     graph: Blocks | None = None
@@ -76,7 +76,7 @@ class Reference:
     def _shared_space(self) -> Held:
         return Held(self.space, "lpe-space")
 
-    def own_tasks(self, numbers: NDArray[np.int64]) -> list[Delayed]:
+    def nominal_tasks(self, numbers: NDArray[np.int64]) -> list[Delayed]:
         """Return tasks that measure these rows, each without itself, by an exact search.
 
         Parameters
@@ -95,7 +95,7 @@ class Reference:
             return walk_among_rows(graph, numbers, self._search(plan), plan.task_rows)
         is_all = len(numbers) == self.shape.n_reference
         chosen = None if is_all else enter(numbers, "lpe-chosen")
-        n_shares = plan.own_shares(len(numbers))
+        n_shares = plan.nominal_shares(len(numbers))
         return self_join(len(self.blocks), self._searched(plan), n_shares, chosen)
 
     def measure_rows(
@@ -189,7 +189,7 @@ class Reference:
 
     def attributed(
         self, rows: da.Array, numbers: NDArray[np.int64] | None = None
-    ) -> tuple[Attributed, Typical]:
+    ) -> tuple[Attribution, Typical]:
         """Return what the distance of rows consists of; computes, by an exact search.
 
         Parameters
@@ -216,14 +216,14 @@ class Reference:
         found = compute(*tasks)
         self._typical.extend(found[n_tasks:])
         of_rows = zip(*found[:n_tasks], strict=True)
-        return Attributed(*map(np.concatenate, of_rows)), self._typical[0]
+        return Attribution(*map(np.concatenate, of_rows)), self._typical[0]
 
     @cached_property
     def _typical(self) -> list[Typical]:
         """What `attributed` returns as that, once it is known."""
         return []
 
-    def _searched_in(self, rows: da.Array) -> tuple[Searched, int]:
+    def _searched_in(self, rows: da.Array) -> tuple[JoinInputs, int]:
         """Return what is searched exactly, kept, and how many tasks share a chunk."""
         sizes = rows.chunks[0]
         plan = self._plan(sizes)
@@ -238,7 +238,7 @@ class Reference:
 
         ``frame_sizes`` as in `measure_rows`.
         """
-        return Needs(self._plan(frame_sizes, reads_frame=True)).worker
+        return MemoryEstimate(self._plan(frame_sizes, reads_frame=True)).worker
 
     def indexed(self) -> Reference:
         """Return the reference with indexes of its blocks, to search along; computes."""
@@ -271,11 +271,11 @@ class Reference:
         if self.indexes is not None:
             self.indexes.keep(in_spool=bool(plan.is_spooled))
 
-    def _search(self, plan: SearchPlan, statistic: Statistic | None = None) -> Search:
+    def _search(self, plan: SearchPlan, statistic: Statistic | None = None) -> JoinSpec:
         graph_neighbors = self.shape.graph_neighbors or None
         work = self.shape.calibration_work
         asked = statistic or self.shape.statistic
-        return Search(asked, plan.pass_rows, graph_neighbors, work=work)
+        return JoinSpec(asked, plan.pass_rows, graph_neighbors, work=work)
 
     def _searched(
         self,
@@ -283,8 +283,8 @@ class Reference:
         statistic: Statistic | None = None,
         weight: Weight | None = None,
         approximation: Approximation | None = None,
-    ) -> Searched:
-        searched = Searched(
+    ) -> JoinInputs:
+        searched = JoinInputs(
             self.blocks.tasks(), self._shared_space, self._search(plan, statistic),
             None if self.graph is None else self.graph.tasks()[0],
             None if weight is None else enter(weight, "lpe-weight"),

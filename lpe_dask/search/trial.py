@@ -24,12 +24,12 @@ from lpe_dask.kernels import (
     TILE_ROWS,
     Arrangement,
     QueryTiles,
-    narrow,
+    as_float32_if_exact,
     walk_from_rows,
 )
-from lpe_dask.search.blocks.in_memory import HeldBlock
+from lpe_dask.search.blocks.in_memory import InMemoryBlock
 from lpe_dask.search.blocks.packing import Space
-from lpe_dask.search.join import Search, neighbors_of, search_blocks
+from lpe_dask.search.join import JoinSpec, neighbors_of, search_blocks
 from lpe_dask.search.plan import NeighborGraphParams
 
 #: Tiles of queries that a forecast searches for.
@@ -91,11 +91,11 @@ class SampledRows:
 
     reference: NDArray[np.floating]
     space: Space
-    search: Search
+    search: JoinSpec
 
-    def packed(self, rows: NDArray[np.floating]) -> HeldBlock:
+    def packed(self, rows: NDArray[np.floating]) -> InMemoryBlock:
         """Return some of the rows as a block."""
-        return self.space.pack(narrow(rows), np.arange(len(rows)))
+        return self.space.pack(as_float32_if_exact(rows), np.arange(len(rows)))
 
     def cost(
         self,

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import ALGORITHMS, NearestState
+from lpe_dask.kernels import ALGORITHMS, KNearestAccumulator
 from lpe_dask.search import Preparation, Space
 
 #: Queries that a thread measures at a time, at most.
@@ -40,7 +40,7 @@ def bare_kernel(
     def measure(start: int) -> NDArray[np.float64]:
         part = slice(start, start + pass_rows)
         queries = space.tiles(rows[part], numbers[part])
-        state = NearestState(queries, space.basis, n_neighbors)
+        state = KNearestAccumulator(queries, space.basis, n_neighbors)
         state.fold(block)
         return state.finish()
 

@@ -11,7 +11,7 @@ import psutil
 
 from benchmarks.contenders import CONTENDERS
 from benchmarks.contract import installed_version
-from lpe_dask.kernels.simd_profiles import FORMS, chosen_form
+from lpe_dask.kernels.simd_profiles import SIMD_PROFILES, chosen_profile
 
 #: Packages whose versions matter beside those of the contenders.
 BELOW = ("dask", "distributed", "numba", "numpy")
@@ -41,7 +41,8 @@ def _processor() -> str:
 
 def _vectors() -> str:
     """Return what the kernels are compiled for, and what BLAS was told."""
-    form = chosen_form()
-    shape = f"{FORMS[form].width} rows x {FORMS[form].queries} queries at a time"
+    name = chosen_profile()
+    profile = SIMD_PROFILES[name]
+    shape = f"{profile.width} rows x {profile.queries} queries at a time"
     held = os.environ.get("OPENBLAS_CORETYPE")
-    return f"{form}, {shape}" + ("" if held is None else f"; BLAS as on {held}")
+    return f"{name}, {shape}" + ("" if held is None else f"; BLAS as on {held}")

@@ -37,7 +37,7 @@ from lifetimes import (
 from lpe_dask.model.persistence import loading
 from lpe_dask.search import algorithm_selection
 from lpe_dask.search import plan as planning
-from lpe_dask.search.memory import Needs
+from lpe_dask.search.memory import MemoryEstimate
 from lpe_dask.tables import table as inputs
 from lpe_dask.tasks import frozen_graph
 from lpe_dask.tasks import transfer as literals
@@ -120,7 +120,7 @@ def _nothing_is_shared(monkeypatch):
 
 
 def _is_spooled(monkeypatch):
-    monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
+    monkeypatch.setattr(MemoryEstimate, "fits", lambda needs, limit: needs.plan.is_spooled)
 
 
 def _many_blocks(monkeypatch):
@@ -134,12 +134,12 @@ def _many_chunks(monkeypatch):
 
 
 def _chosen_by_a_trial(monkeypatch):
-    monkeypatch.setattr(algorithm_selection, "clear_choice", lambda *_: None)
+    monkeypatch.setattr(algorithm_selection, "choice_without_trial", lambda *_: None)
 
 
 def _pruned_always(monkeypatch):
     monkeypatch.setattr(
-        algorithm_selection, "clear_choice", lambda *_: ("pruned", "a test")
+        algorithm_selection, "choice_without_trial", lambda *_: ("pruned", "a test")
     )
     return {"lpe-dask.block-rows": 128}
 

@@ -22,8 +22,8 @@ from lpe_dask import LPE
 from lpe_dask.batch import ClusterSection
 from lpe_dask.cli.cluster import WorkerChoice
 from lpe_dask.search import plan as planning
-from lpe_dask.search.memory import Needs, plan_for
-from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic
+from lpe_dask.search.memory import MemoryEstimate, plan_for
+from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic
 from lpe_dask.tasks.workers import (
     PROCESS_BYTES,
     active_client,
@@ -89,11 +89,11 @@ def peak(client):
 
 
 def planned(n_rows, *, reads_frame):
-    shape = SearchShape(
+    shape = ProblemSize(
         n_rows, N_FEATURES, Statistic(N_NEIGHBORS, None),
         partition_rows=n_rows // N_PARTITIONS, reads_frame=reads_frame,
     )  # fmt: skip
-    return Needs(plan_for(shape, active_workers()))
+    return MemoryEstimate(plan_for(shape, active_workers()))
 
 
 @pytest.mark.cluster
@@ -181,11 +181,11 @@ def test_worker_bytes__bound_whole_workers_that_build_indexes(
         np.sin(as_array(n_rows, 6, N_PARTITIONS, seed) @ turn) for seed in (0, 1)
     )
     with two_workers() as client:
-        shape = SearchShape(
+        shape = ProblemSize(
             n_rows, n_features, Statistic(N_NEIGHBORS, None),
             partition_rows=n_rows // N_PARTITIONS, reads_frame=False, is_indexed=True,
         )  # fmt: skip
-        plan = Needs(plan_for(shape, active_workers()))
+        plan = MemoryEstimate(plan_for(shape, active_workers()))
         client.run(forget_peak)
         model = LPE(N_NEIGHBORS, algorithm="nn_descent", calibration_size=1000).fit(nominal)
         scores_sum = model.score_samples(new).sum().compute()
@@ -237,10 +237,10 @@ def test_partition_bytes__bound_what_reading_a_partition_takes(
     frame = pd.DataFrame(rows, columns=names).astype("int64" if kind == "int64" else float)
     frame[:100].to_parquet(tmp_path / "few.parquet")
     frame.to_parquet(tmp_path / "many.parquet")
-    shape = SearchShape(
+    shape = ProblemSize(
         1, n_columns, Statistic(1, None), partition_rows=n_rows, reads_frame=True
     )
-    bound_bytes = Needs(SearchPlan(shape, 64, 64, 64, 1)).partition
+    bound_bytes = MemoryEstimate(SearchPlan(shape, 64, 64, 64, 1)).partition
 
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", READ, "few.parquet", "many.parquet"],

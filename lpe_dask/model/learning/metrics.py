@@ -123,8 +123,8 @@ def check_order(
         if columns is None or not isinstance(values, pd.Series | pd.DataFrame):
             continue
         for axis, labels in enumerate(values.axes):
-            is_counted = isinstance(labels, pd.RangeIndex)
-            if is_counted or labels.equals(pd.Index(columns, tupleize_cols=False)):
+            is_exact_count = isinstance(labels, pd.RangeIndex)
+            if is_exact_count or labels.equals(pd.Index(columns, tupleize_cols=False)):
                 continue
             both = ", ".join([repr(list(columns))] * values.ndim)
             raise ParameterError(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.search import Knots
+from lpe_dask.search import QuantileKnots
 from lpe_dask.tables import take_rows
 from lpe_dask.tasks import compute
 
@@ -26,7 +26,7 @@ MOST_KNOTS = 1000
 
 def learn_knots(
     rows: da.Array, low: NDArray[np.float64], high: NDArray[np.float64], seed: int | None
-) -> Knots:
+) -> QuantileKnots:
     """Return the knots of the nominal rows; computes.
 
     Parameters
@@ -52,7 +52,7 @@ def learn_knots(
         for column, least, most in columns
     ]
     values, ranks = zip(*ended, strict=True)
-    return Knots(values, ranks, n_sampled)
+    return QuantileKnots(values, ranks, n_sampled)
 
 
 def _knots(column: NDArray[np.generic]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

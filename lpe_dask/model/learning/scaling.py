@@ -26,7 +26,7 @@ from lpe_dask.model.learning.metrics import (
 )
 from lpe_dask.model.learning.quantiles import learn_knots
 from lpe_dask.model.parameters import FORMS
-from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling, numbers_of
+from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling, numeric_columns
 from lpe_dask.tasks import compute, enter, merge_tasks, new_array
 
 #: Significant bits of a learned weight.
@@ -160,7 +160,9 @@ def _scaled(rows: da.Array, scaling: Scaling) -> da.Array:
 def _numbers_only(rows: da.Array, categorical: tuple[int, ...]) -> da.Array:
     """Return the columns that are no codes, lazily."""
     n_numbers = rows.shape[1] - len(categorical)
-    tasks = ((numbers_of, (rows.name, i, 0), categorical) for i in range(rows.numblocks[0]))
+    tasks = (
+        (numeric_columns, (rows.name, i, 0), categorical) for i in range(rows.numblocks[0])
+    )
     chunks, meta = (rows.chunks[0], (n_numbers,)), np.empty((0, 0), rows.dtype)
     return new_array("numbers", tasks, [rows], chunks, meta)
 

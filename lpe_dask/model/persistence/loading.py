@@ -33,9 +33,9 @@ from lpe_dask.model.persistence.manifest import (
 )
 from lpe_dask.pvalues import COUNTS_ITSELF, Calibration, DensityWeight, LogDensity
 from lpe_dask.search import (
-    LARGEST_BLOCK,
+    MAX_BLOCK_ROWS,
+    ProblemSize,
     Reference,
-    SearchShape,
     StoredBlocks,
     load_blocks,
     load_graph,
@@ -226,8 +226,8 @@ def _reference(
         files[EDGES_NAME].check_plausible(2, most_edges)
         edges = partial(load_graph, files[STARTS_NAME], files[EDGES_NAME], n_rows)
         graph = StoredBlocks(edges, 1)
-    largest = 1 if space.is_indexed else LARGEST_BLOCK
-    shape = SearchShape(
+    largest = 1 if space.is_indexed else MAX_BLOCK_ROWS
+    shape = ProblemSize(
         n_rows, space.preparation.n_prepared(n_features), manifest.statistic,
         manifest.neighbor_graph, calibration_rows,
         -(-max(manifest.block_rows) // largest), is_indexed=space.is_indexed,

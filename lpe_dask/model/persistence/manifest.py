@@ -35,7 +35,7 @@ from lpe_dask.model.calibration_split import Division
 from lpe_dask.model.certificate import Certificate, Quality
 from lpe_dask.model.parameters import PARAMETERS, check_parameters
 from lpe_dask.pvalues import COUNTS_ITSELF
-from lpe_dask.search import Knots, NeighborGraphParams, Space, Statistic
+from lpe_dask.search import NeighborGraphParams, QuantileKnots, Space, Statistic
 from lpe_dask.storage import Folder, first_problem, plain
 from lpe_dask.tables import (
     Categories,
@@ -101,7 +101,7 @@ def _is_moderate(basis: Basis) -> bool:
     return bool(is_near and are_steps and basis.steps.max(initial=0.0) <= _MAX_STEP)
 
 
-def _are_usable(knots: Knots) -> bool:
+def _are_usable(knots: QuantileKnots) -> bool:
     """Return whether heights ascend with the values, and nothing is divided by 0."""
     for values, ranks in zip(knots.values, knots.ranks, strict=True):
         if not (_ascends(values.tolist()) and _ascends(ranks.tolist())):

@@ -19,7 +19,7 @@ RowsOfRegion = tuple[NDArray[np.floating], NDArray[np.int64], int]
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBlock:
+class InMemoryBlock:
     """A block in memory, with a sample of its rows as another one.
 
     Attributes
@@ -58,7 +58,7 @@ class HeldBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldIndex:
+class InMemoryIndex:
     """The index of a block in memory.
 
     Attributes
@@ -78,7 +78,7 @@ class HeldIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class RowsByRegion:
     """Rows of one partition, sorted by the region of the reference they belong to.
 
     Attributes
@@ -120,7 +120,7 @@ def read_region(
     Parameters
     ----------
     part : callable
-        Gives a part of the starts (0), the numbers (1) or the rows (2) of `Pieces`.
+        Gives a part of the starts (0), the numbers (1) or the rows (2) of `RowsByRegion`.
     """
     first, last = part(0, region, region + 2).tolist()
     which = min(first + start, last), min(first + stop, last)

@@ -30,7 +30,7 @@ from lpe_dask.kernels import (
     joined_lists,
     start_places,
 )
-from lpe_dask.search.blocks.in_memory import HeldBlock, HeldIndex, Pieces
+from lpe_dask.search.blocks.in_memory import InMemoryBlock, InMemoryIndex, RowsByRegion
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import Handles, SpoolFolder, handles_of
 from lpe_dask.search.locality import Boxes, by_nearest_box
@@ -85,19 +85,19 @@ class Space:
         """Whether blocks have indexes, along which a search may miss neighbors."""
         return ALGORITHMS[self.algorithm].neighbor_lists is not None
 
-    def index(self, block: Block, seed: int) -> HeldIndex:
+    def index(self, block: Block, seed: int) -> InMemoryIndex:
         """Return the index of a block; see `kernels.nn_descent.neighbor_lists`."""
         lists = ALGORITHMS[self.algorithm].neighbor_lists(
             self.basis.points(block.rows), seed
         )
         return self.linked(block, joined_lists(lists))
 
-    def linked(self, block: Block, graph: NDArray[np.int32]) -> HeldIndex:
+    def linked(self, block: Block, graph: NDArray[np.int32]) -> InMemoryIndex:
         """Return the index of a block with this graph, which has as many rows."""
         order = np.argsort(block.numbers).astype(np.int32)
         starts = start_places(order)
         entered = self._block(block.rows[starts], block.numbers[starts])
-        return HeldIndex(Index(graph, order, block.numbers[order], entered))
+        return InMemoryIndex(Index(graph, order, block.numbers[order], entered))
 
     @property
     def prunes(self) -> bool:
@@ -112,13 +112,15 @@ class Space:
         arrangement = ALGORITHMS[self.algorithm].tile(points, TILE_ROWS)
         return QueryTiles(rows, points, arrangement, numbers, self.basis)
 
-    def pack(self, rows: NDArray[np.floating], numbers: NDArray[np.int64]) -> HeldBlock:
+    def pack(self, rows: NDArray[np.floating], numbers: NDArray[np.int64]) -> InMemoryBlock:
         """Return prepared rows as a block, with its sample if searches begin with one."""
         block = self._block(rows, numbers)
         if not self.with_samples:
-            return HeldBlock(block, None)
+            return InMemoryBlock(block, None)
         sampled = slice(None, None, SAMPLE_EVERY)
-        return HeldBlock(block, self._block(block.rows[sampled], block.numbers[sampled]))
+        return InMemoryBlock(
+            block, self._block(block.rows[sampled], block.numbers[sampled])
+        )
 
     def _block(self, rows: NDArray[np.floating], numbers: NDArray[np.int64]) -> Block:
         kernel = ALGORITHMS[self.algorithm]
@@ -157,7 +159,7 @@ def prepare_blocks(
         pieces = split_chunks(source(), space, regions, folder)
         if not found:  # when they are made again, all comes from the rows
             pieces, *found[:] = _sorted_pieces(pieces, entry)
-        return gather_regions(pieces, found[0], space, folder, block_rows)
+        return build_region_blocks(pieces, found[0], space, folder, block_rows)
 
     if entry is None or folder is None:
         blocks = Blocks.of(make)
@@ -236,7 +238,7 @@ def region_sizes(pieces: list[Delayed], n_pieces: int) -> list[Delayed]:
     return new_tasks("sizes", tasks, pieces)
 
 
-def gather_regions(
+def build_region_blocks(
     pieces: list[Delayed],
     sizes: NDArray[np.int64],
     space: Space,
@@ -307,7 +309,7 @@ def _index(
 def _pack(
     rows: NDArray[np.generic], first: int, space: Space, folder: SpoolFolder | None
 ) -> Any:
-    prepared = space.preparation.apply_narrow(rows)
+    prepared = space.preparation.apply_float32(rows)
     return pack_rows(prepared, np.arange(first, first + len(rows)), space, folder)
 
 
@@ -318,9 +320,9 @@ def _split(
     folder: SpoolFolder | None,
 ) -> Any:
     space, regions = entered
-    prepared = space.preparation.apply_narrow(rows)
+    prepared = space.preparation.apply_float32(rows)
     order, starts = by_nearest_box(space.basis.points(prepared), regions)
-    pieces = Pieces(prepared[order], first + order, starts)
+    pieces = RowsByRegion(prepared[order], first + order, starts)
     return pieces if folder is None else folder.write_pieces(pieces)
 
 

@@ -113,7 +113,7 @@ class Blocks:
                 self._persisted = persist(self._recipe())
 
     def tasks(self) -> list[Delayed]:
-        """Return a task for each, which gives a `HeldBlock`, or the graph.
+        """Return a task for each, which gives a `InMemoryBlock`, or the graph.
 
         Of those in a spool, one task, which gives all `Handles`.
 

@@ -3,7 +3,7 @@
     block  --SpoolFolder--> file, SpooledBlock: low, high, load(), load_sample()
 
 A join asks a handle for its box first, and loads only what it needs; blocks in memory
-(`HeldBlock`) offer the same.
+(`InMemoryBlock`) offer the same.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels import Block, Index, block_of, index_of
 from lpe_dask.search.blocks.in_memory import (
-    HeldBlock,
-    HeldIndex,
-    Pieces,
+    InMemoryBlock,
+    InMemoryIndex,
+    RowsByRegion,
     RowsOfRegion,
     read_region,
 )
@@ -81,7 +81,7 @@ class SpooledIndex:
 
 @dataclass(frozen=True, slots=True)
 class SpooledPieces:
-    """`Pieces` on storage, of which single regions can be read.
+    """`RowsByRegion` on storage, of which single regions can be read.
 
     Every task that gathers a region has the handles of all pieces, so they are small.
 
@@ -146,7 +146,7 @@ class SpoolFolder:
 
     url: str
 
-    def write_block(self, held: HeldBlock) -> SpooledBlock:
+    def write_block(self, held: InMemoryBlock) -> SpooledBlock:
         """Write a block and its sample, and return the handle."""
         url = f"{self.url}/block-{uuid4().hex}"
         _write(url, held.block)
@@ -154,13 +154,13 @@ class SpoolFolder:
             _write(sample_url(url), held.sample)
         return SpooledBlock(url, held.low, held.high)
 
-    def write_index(self, held: HeldIndex) -> SpooledIndex:
+    def write_index(self, held: InMemoryIndex) -> SpooledIndex:
         """Write the index of a block, and return the handle."""
         url = f"{self.url}/index-{uuid4().hex}"
         _write(url, held.index.arrays())
         return SpooledIndex(url)
 
-    def write_pieces(self, pieces: Pieces) -> SpooledPieces:
+    def write_pieces(self, pieces: RowsByRegion) -> SpooledPieces:
         """Write the pieces of a partition, and return what reads them."""
         url = f"{self.url}/pieces-{uuid4().hex}"
         _write(url, [pieces.starts, pieces.numbers, pieces.rows])

@@ -18,7 +18,7 @@ from lpe_dask.cli.commands import cli
 
 CATEGORICAL = ["zip", "flag", "port"]
 #: In each form the same rows; those of the nominal ones tell that "zip" is text.
-FORMS = {
+SIMD_PROFILES = {
     "csv": lambda frame, name: frame.to_csv(name, index=False),
     "text.parquet": lambda frame, name: frame.to_parquet(name),
     "dictionary.parquet": lambda frame, name: frame.astype(
@@ -53,7 +53,7 @@ def expected(**arguments):
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for ending, write in FORMS.items():
+    for ending, write in SIMD_PROFILES.items():
         write(NOMINAL, f"nominal.{ending}")
         write(NEW, f"new.{ending}")
     with dask.config.set(scheduler="sync"):
@@ -67,7 +67,7 @@ def invoke(*arguments):
 @pytest.mark.parametrize(
     ("nominal", "new"),
     mostly_full(
-        itertools.product(FORMS, FORMS),
+        itertools.product(SIMD_PROFILES, SIMD_PROFILES),
         [
             ("csv", "csv"),
             ("csv", "text.parquet"),
@@ -91,7 +91,7 @@ def test_score_files__in_all_forms(nominal, new):
     assert summary["parameters"]["categorical"] == CATEGORICAL
 
 
-@pytest.mark.parametrize("form", mostly_full(FORMS, ["text.parquet"]))
+@pytest.mark.parametrize("form", mostly_full(SIMD_PROFILES, ["text.parquet"]))
 def test_command__fits_saves_and_scores(form):
     fitted = invoke(
         "fit", f"nominal.{form}", "--model", "model", "--columns", ",".join(COLUMNS),
@@ -101,7 +101,7 @@ def test_command__fits_saves_and_scores(form):
     assert fitted.exit_code == 0, fitted.output
     assert "are expected: holds" in fitted.output
 
-    for new in ["csv"] if form == "csv" else FORMS:
+    for new in ["csv"] if form == "csv" else SIMD_PROFILES:
         scored = invoke("score", f"new.{new}", "--model", "model", "--output", f"out {new}")
         assert scored.exit_code == 0, scored.output
         np.testing.assert_array_equal(
@@ -110,7 +110,7 @@ def test_command__fits_saves_and_scores(form):
     assert invoke("plan", "new.csv", "--model", "model").exit_code == 0
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", SIMD_PROFILES)
 def test_command__takes_all_that_are_no_numbers(form):
     """Whole numbers are not among them, but in a dictionary of Parquet."""
     scored = invoke(

@@ -10,7 +10,7 @@ import pytest
 from breaking import DECIDED, Case, Place, breaking_storage, parts_in, write_tables
 from choosing import mostly_slow
 from lpe_dask.batch.errors import RunError
-from lpe_dask.search.memory import Needs
+from lpe_dask.search.memory import MemoryEstimate
 from lpe_dask.tasks import remove_spools
 from storages import BreakingFileSystem
 from waiting import eventually
@@ -55,8 +55,8 @@ def full_from(point, folder=""):
     points = itertools.count()
 
     def breaks(number, kind, path):
-        is_counted = taking_space([(kind, path)], folder)
-        return "full" if is_counted and next(points) >= point else None
+        is_exact_count = taking_space([(kind, path)], folder)
+        return "full" if is_exact_count and next(points) >= point else None
 
     return breaks
 
@@ -99,7 +99,7 @@ def test_run__on_a_disk_that_is_full_says_so_and_is_resumed(
 @pytest.fixture
 def spool(tmp_path, monkeypatch):
     """The folder of the spools of runs whose nominal rows do not fit into memory."""
-    monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
+    monkeypatch.setattr(MemoryEstimate, "fits", lambda needs, limit: needs.plan.is_spooled)
     with dask.config.set({"lpe-dask.spool": f"breaking://{tmp_path}/spool"}):
         yield tmp_path / "spool"
     remove_spools()

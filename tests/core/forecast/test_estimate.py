@@ -28,17 +28,17 @@ from lpe_dask.cli.cluster import WorkerChoice
 from lpe_dask.forecast import sample as samples
 from lpe_dask.forecast.estimate import _open, make_forecast
 from lpe_dask.forecast.forecast import Forecast
-from lpe_dask.forecast.sizes import Sizes
+from lpe_dask.forecast.sizes import Workload
 from lpe_dask.kernels import ALGORITHMS, compilation, search_work
 from lpe_dask.model import fitting, with_defaults
 from lpe_dask.search import trial
 from lpe_dask.search.blocks.packing import Space
-from lpe_dask.search.join import Search
-from lpe_dask.search.memory import Needs
+from lpe_dask.search.join import JoinSpec
+from lpe_dask.search.memory import MemoryEstimate
 from lpe_dask.search.plan import (
     NeighborGraphParams,
+    ProblemSize,
     SearchPlan,
-    SearchShape,
     Statistic,
 )
 from lpe_dask.search.preparation import Preparation
@@ -51,7 +51,7 @@ GIB = 2**30
 N_NOMINAL, N_ROWS = 3000, 1600
 
 #: More than this process would do by itself.
-MUCH = Sizes(SearchShape(10**7, 2, Statistic(5, None)), 10**7, 10**7)
+MUCH = Workload(ProblemSize(10**7, 2, Statistic(5, None)), 10**7, 10**7)
 
 
 #: First part of a key -> the kind that a forecast counts it as, and of tasks that read.
@@ -128,13 +128,13 @@ def files(tables, tmp_path, monkeypatch):
 def states(monkeypatch):
     """The states of all searches, as they are made."""
     made = []
-    original = Search.state
+    original = JoinSpec.state
 
     def state(self, *arguments):
         made.append(original(self, *arguments))
         return made[-1]
 
-    monkeypatch.setattr(Search, "state", state)
+    monkeypatch.setattr(JoinSpec, "state", state)
     return made
 
 
@@ -482,7 +482,7 @@ def test_walk_seconds__of_too_few_rows_are_not_known():
     """Where K' is as large as the sample there is no graph to walk along."""
     rows = np.zeros((5, 2))
     space = Space("brute", Preparation(), ALGORITHMS["brute"].basis(rows))
-    sampled = trial.SampledRows(rows, space, Search(Statistic(2, None), 1, 5))
+    sampled = trial.SampledRows(rows, space, JoinSpec(Statistic(2, None), 1, 5))
 
     assert sampled.walk_seconds(NeighborGraphParams(5, "directed")) == 0.0
 
@@ -510,7 +510,7 @@ def test_worker_bytes__are_those_that_a_fit_checks(files, monkeypatch, calibrati
     forecast = lpe_dask.plan("nominal", **arguments)
 
     lpe_dask.LPE(**arguments).fit("nominal")
-    assert forecast.worker_bytes == max(Needs(plan).worker for plan in plans)
+    assert forecast.worker_bytes == max(MemoryEstimate(plan).worker for plan in plans)
     assert forecast.plan.shape.calibration_rows == 200
     assert forecast.plan.shape.reads_frame
     assert forecast.memory_limit == active_workers().memory_limit
@@ -863,9 +863,9 @@ def test_for_plan__share_the_machine(monkeypatch):
      (200_000, "2.3 days")],
 )  # fmt: skip
 def test_forecast__tells_times_in_units_that_fit(seconds, said):
-    plan = SearchPlan(SearchShape(10, 2, Statistic(5, None)), 64, 64, 64, 1)
+    plan = SearchPlan(ProblemSize(10, 2, Statistic(5, None)), 64, 64, 64, 1)
     forecast = Forecast(
-        10, 10, 2, "brute", True, {"join": 1}, 0, 0, 0, Needs(plan), 2, GIB,
+        10, 10, 2, "brute", True, {"join": 1}, 0, 0, 0, MemoryEstimate(plan), 2, GIB,
         {"search": seconds},
     )  # fmt: skip
 

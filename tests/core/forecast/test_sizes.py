@@ -9,7 +9,7 @@ import pytest
 
 from lpe_dask import LPE
 from lpe_dask.batch import prepare, score_files, score_job
-from lpe_dask.forecast.sizes import sizes_of_fit, sizes_of_reasons, sizes_of_run
+from lpe_dask.forecast.sizes import explanation_workload, run_workload, sizes_of_fit
 from lpe_dask.model import with_defaults
 from lpe_dask.tasks import Workers
 
@@ -53,7 +53,7 @@ def test_sizes_of_run__count_the_rows_of_all_tables(tables):
     LPE().fit("nominal.parquet").save("model")
     by_model = score_job("new.parquet", "by-model", model="model")
 
-    sizes = [sizes_of_run(prepare(job, "refuse")) for job in (own, both, by_model)]
+    sizes = [run_workload(prepare(job, "refuse")) for job in (own, both, by_model)]
 
     assert [each.shape.n_reference for each in sizes] == [60, 60, 60]
     assert [each.n_queries for each in sizes] == [60, 80, 20]
@@ -62,6 +62,6 @@ def test_sizes_of_run__count_the_rows_of_all_tables(tables):
 def test_sizes_of_reasons__are_those_of_the_rows_asked_for(tables):
     score_files("new.parquet", "out", nominal="nominal.parquet")
 
-    sizes = sizes_of_reasons("out", 7)
+    sizes = explanation_workload("out", 7)
 
     assert (sizes.shape.n_reference, sizes.n_queries, sizes.n_read) == (60, 7, 20)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import definitions
 from choosing import mostly_dealt
 from compiling import WAYS, taking
-from lpe_dask.kernels.accumulators import CountState, NearestState
+from lpe_dask.kernels.accumulators import CountAccumulator, KNearestAccumulator
 from lpe_dask.kernels.blocks import block_of
 from lpe_dask.kernels.nearest import fold_nearest
 from searching import (
@@ -74,9 +74,9 @@ def test_may_need__never_leaves_out_a_neighbor(algorithm, data, points, n_neighb
     queries = query_tiles(reference, points, numbers)
     radius = data.draw(st.sampled_from(np.unique(all_distances(points, points))))
 
-    nearest = NearestState(queries, reference.basis, n_neighbors)
+    nearest = KNearestAccumulator(queries, reference.basis, n_neighbors)
     _fold_needed(nearest, reference)
-    counted = CountState(queries, reference.basis, radius)
+    counted = CountAccumulator(queries, reference.basis, radius)
     _fold_needed(counted, reference)
 
     expected = definitions.knn_radii(points, points, n_neighbors, exclude_self=True)
@@ -92,7 +92,7 @@ def test_finish__is_the_mean_by_definition(algorithm, data, points, n_neighbors)
     reference = in_blocks(algorithm, points, parts)
     queries = query_tiles(reference, points, np.arange(len(points)))
 
-    state = NearestState(queries, reference.basis, n_neighbors, aggregation="mean")
+    state = KNearestAccumulator(queries, reference.basis, n_neighbors, aggregation="mean")
     _fold_needed(state, reference)
 
     expected = definitions.mean_radii(points, points, n_neighbors, exclude_self=True)
@@ -107,7 +107,7 @@ def test_finish__is_the_mean_on_hard_data(name, algorithm):
     reference = in_blocks(algorithm, points, parts_of(len(points), 3))
     queries = query_tiles(reference, points, np.arange(len(points)))
 
-    state = NearestState(queries, reference.basis, 5, aggregation="mean")
+    state = KNearestAccumulator(queries, reference.basis, 5, aggregation="mean")
     _fold_needed(state, reference)
 
     nearest = smallest(all_distances(points, points, exclude_self=True), 5)[0]
@@ -129,7 +129,7 @@ def test_may_need__never_leaves_out_a_neighbor_on_hard_data(name, sample, algori
 
     for row in [*range(0, len(points), 9), len(points) - 1]:
         queries = query_tiles(reference, points[[row]], np.array([row]))
-        state = NearestState(queries, reference.basis, 3)
+        state = KNearestAccumulator(queries, reference.basis, 3)
         _fold_needed(state, reference)
 
         assert state.finish() == expected[row]
@@ -140,7 +140,7 @@ def test_may_need__leaves_out_blocks_too_far_for_the_nearest():
     points = _two_clusters()
     reference = in_blocks("pruned", points, parts_of(400, 8))
     queries = query_tiles(reference, points[:200], np.arange(200))
-    state = NearestState(queries, reference.basis, 5)
+    state = KNearestAccumulator(queries, reference.basis, 5)
     boxes = [(block.low, block.high) for block in reference.blocks]
     far = [False] * 4 + [True] * 4
 
@@ -159,8 +159,8 @@ def test_may_need__leaves_out_blocks_outside_the_radius():
     rows = np.concatenate([[[np.nan, 0, 0]], points[201:], [[0, np.inf, 0]]])
     queries = query_tiles(reference, rows)
 
-    small = CountState(queries, reference.basis, 1.0)
-    large = CountState(queries, reference.basis, 200.0)
+    small = CountAccumulator(queries, reference.basis, 1.0)
+    large = CountAccumulator(queries, reference.basis, 200.0)
 
     assert _fold_needed(small, reference) == 4
     assert _fold_needed(large, reference) == 0
@@ -174,7 +174,7 @@ def test_may_need__leaves_out_blocks_outside_the_radius():
 def test_may_need__leaves_out_all_blocks_once_every_query_has_enough(algorithm):
     points = _two_clusters()
     reference = in_blocks(algorithm, points, parts_of(400, 2))
-    state = CountState(query_tiles(reference, points), reference.basis, 1000.0, 10)
+    state = CountAccumulator(query_tiles(reference, points), reference.basis, 1000.0, 10)
 
     n_left_out = _fold_needed(state, reference)
 
@@ -185,7 +185,7 @@ def test_may_need__leaves_out_all_blocks_once_every_query_has_enough(algorithm):
 def test_may_need__of_brute_force_leaves_out_nothing_by_place():
     points = _two_clusters()
     reference = in_blocks("brute", points, parts_of(400, 8))
-    state = NearestState(query_tiles(reference, points), reference.basis, 5)
+    state = KNearestAccumulator(query_tiles(reference, points), reference.basis, 5)
 
     assert _fold_needed(state, reference) == 0
 
@@ -206,7 +206,7 @@ def _guess_from(kind, algorithm, queries, points, n_neighbors):
     )
     (block,) = elsewhere.blocks
     elsewhere.blocks[:] = [block_of(*block._replace(numbers=numbers[block.numbers]))]
-    return folded(NearestState(queries, elsewhere.basis, n_fewer), elsewhere)
+    return folded(KNearestAccumulator(queries, elsewhere.basis, n_fewer), elsewhere)
 
 
 GUESSES = (
@@ -226,7 +226,7 @@ def test_guess__does_not_change_any_bit(kind, with_numbers, algorithm):
     queries = query_tiles(reference, points, numbers)
     guess = _guess_from(kind, algorithm, queries, points, 20)
 
-    state = NearestState(queries, reference.basis, 20, with_numbers=with_numbers)
+    state = KNearestAccumulator(queries, reference.basis, 20, with_numbers=with_numbers)
     state.guess(guess)
     folded(state, reference)
     n_before = state.n_compared
@@ -255,8 +255,8 @@ def test_guess__from_any_rows_equals_definition(algorithm, data, points, n_neigh
     sample = in_blocks(algorithm, points, [numbers[:n_sample]])
     n_fewer = data.draw(st.integers(1, n_neighbors))
 
-    state = NearestState(queries, reference.basis, n_neighbors)
-    state.guess(folded(NearestState(queries, reference.basis, n_fewer), sample))
+    state = KNearestAccumulator(queries, reference.basis, n_neighbors)
+    state.guess(folded(KNearestAccumulator(queries, reference.basis, n_fewer), sample))
     _fold_needed(state, reference)
     if state.missed():
         _fold_needed(state, reference)
@@ -275,10 +275,10 @@ def test_guess__leaves_out_pairs_from_the_beginning():
     queries = query_tiles(reference, points, numbers)
     guess = _guess_from("sample", "pruned", queries, points, 20)
 
-    guessed = NearestState(queries, reference.basis, 20)
+    guessed = KNearestAccumulator(queries, reference.basis, 20)
     guessed.guess(guess)
     folded(guessed, reference)
-    unguessed = folded(NearestState(queries, reference.basis, 20), reference)
+    unguessed = folded(KNearestAccumulator(queries, reference.basis, 20), reference)
 
     assert not guessed.missed()
     assert guessed.n_compared < 0.8 * unguessed.n_compared
@@ -320,7 +320,7 @@ def test_guess__does_not_measure_a_row_that_is_not_finite(algorithm):
     rows = points.copy()
     rows[5, 1] = np.nan
     queries = query_tiles(reference, rows)
-    state = NearestState(queries, reference.basis, 4)
+    state = KNearestAccumulator(queries, reference.basis, 4)
 
     state.guess(_guess_from("sample", algorithm, queries, points, 4))
     folded(state, reference)
@@ -336,8 +336,8 @@ def test_states__without_a_block(algorithm):
     reference = in_blocks(algorithm, np.ones((3, 2)))
     queries = query_tiles(reference, np.array([[0.0, 0.0], [np.nan, 0.0]]))
 
-    nearest = NearestState(queries, reference.basis, 2, with_numbers=True)
-    counted = CountState(queries, reference.basis, 1.0)
+    nearest = KNearestAccumulator(queries, reference.basis, 2, with_numbers=True)
+    counted = CountAccumulator(queries, reference.basis, 1.0)
 
     np.testing.assert_array_equal(nearest.finish(), [np.inf, np.nan])
     np.testing.assert_array_equal(nearest.neighbors()[0], np.full((2, 2), np.inf))
@@ -368,8 +368,8 @@ def test_states__may_be_asked_at_any_time(algorithm):
     points = np.random.default_rng(0).standard_normal((300, 3))
     reference = in_blocks(algorithm, points, parts_of(300, 3))
     queries = query_tiles(reference, points)
-    nearest = NearestState(queries, reference.basis, 4, with_numbers=True)
-    counted = CountState(queries, reference.basis, 0.5)
+    nearest = KNearestAccumulator(queries, reference.basis, 4, with_numbers=True)
+    counted = CountAccumulator(queries, reference.basis, 0.5)
 
     for n_rows, block in zip((100, 200, 300), reference.blocks, strict=True):
         nearest.fold(block)
@@ -392,14 +392,14 @@ def test_states__do_not_change_what_they_are_given(algorithm):
     given_arrays += [array for block in reference.blocks for array in block]
     before = [array.tobytes() for array in given_arrays]
 
-    nearest = folded(NearestState(queries, reference.basis, 4), reference)
+    nearest = folded(KNearestAccumulator(queries, reference.basis, 4), reference)
     nearest.finish()
-    again = NearestState(queries, reference.basis, 4, with_numbers=True)
+    again = KNearestAccumulator(queries, reference.basis, 4, with_numbers=True)
     again.guess(nearest)
     if folded(again, reference).missed():
         folded(again, reference)
     again.neighbors()
-    folded(CountState(queries, reference.basis, 0.5), reference).finish()
+    folded(CountAccumulator(queries, reference.basis, 0.5), reference).finish()
 
     assert [array.tobytes() for array in given_arrays] == before
     np.testing.assert_array_equal(nearest.finish(), again.finish())
@@ -413,7 +413,7 @@ def test_query_tiles__give_results_in_the_order_of_the_queries(algorithm, tile_r
     reference = in_blocks(algorithm, points)
     queries = query_tiles(reference, points, np.arange(500), tile_rows=tile_rows)
 
-    state = folded(NearestState(queries, reference.basis, 3), reference)
+    state = folded(KNearestAccumulator(queries, reference.basis, 3), reference)
 
     distances = all_distances(points, points, exclude_self=True)
     np.testing.assert_array_equal(state.finish(), smallest(distances, 3)[0][:, -1])
@@ -442,8 +442,10 @@ def test_fold__may_be_compiled_after_some_blocks(data, points, first, with_numbe
     numbers = np.arange(len(points))
     radius = data.draw(st.sampled_from(np.unique(all_distances(points, points))))
     queries = query_tiles(reference, points, numbers)
-    nearest = NearestState(queries, reference.basis, n_neighbors, with_numbers=with_numbers)
-    counted = CountState(queries, reference.basis, radius)
+    nearest = KNearestAccumulator(
+        queries, reference.basis, n_neighbors, with_numbers=with_numbers
+    )
+    counted = CountAccumulator(queries, reference.basis, radius)
 
     ways = [first, *(way for way in WAYS if way != first)]
     for i, block in enumerate(reference.blocks):

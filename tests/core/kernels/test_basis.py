@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from numba import njit
 
 from choosing import mostly_dealt
-from lpe_dask.kernels.accumulators import QueryTiles, errors_of
+from lpe_dask.kernels.accumulators import QueryTiles, error_bounds
 from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.basis import FURTHEST, Basis, learn_basis
 from lpe_dask.kernels.blocks import Arrangement, build_block
-from lpe_dask.kernels.bounds import choose_queries, empty_tile, take_tile
-from lpe_dask.kernels.filters import QUERIES, compare_pack, meet_group
+from lpe_dask.kernels.bounds import empty_tile, load_tile, select_active_queries
+from lpe_dask.kernels.filters import QUERIES, filter_pack, prepare_group
 from searching import all_squares
 from strategies import point_sets
 
@@ -30,10 +30,10 @@ def _filtered(queries, reference, errors, limits):
     n_queries, n_features = queries.points.shape
     tile = empty_tile(1, queries)
     reach = reference.reaches.max()
-    take_tile(queries, 0, n_queries, limits, reach, errors, tile)
-    choose_queries(n_queries, queries, 0, reference, 0, limits, errors, tile)
-    meet_group(0, 1, n_features, reference, tile)
-    compare_pack(0, 1, 0, n_features, reference, tile)
+    load_tile(queries, 0, n_queries, limits, reach, errors, tile)
+    select_active_queries(n_queries, queries, 0, reference, 0, limits, errors, tile)
+    prepare_group(0, 1, n_features, reference, tile)
+    filter_pack(0, 1, 0, n_features, reference, tile)
     return tile
 
 
@@ -46,7 +46,7 @@ def _bounds_hold(queries, rows, basis):
     block = build_block(rows, np.arange(len(rows)), lambda points: arrangement, basis)
     one_tile = Arrangement(np.arange(QUERIES), np.array([0, QUERIES]), bounded=True)
     tiles = QueryTiles(queries, basis.points(queries), one_tile)
-    errors = errors_of(basis)
+    errors = error_bounds(basis)
     tile = _filtered(tiles.arrays, block, errors, np.full(QUERIES, np.inf))
     sums = tile.sums.reshape(-1, LANES)
     points = block.groups.reshape(-1, LANES)

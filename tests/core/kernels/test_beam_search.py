@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import definitions
 from indexes import CORRUPTIONS, corrupted, indexes_of
 from lpe_dask.kernels import beam_search, graph_search
-from lpe_dask.kernels.beam_search import BeamState
+from lpe_dask.kernels.beam_search import BeamAccumulator
 from searching import HARD_POINTS, all_distances, in_blocks, parts_of, query_tiles, smallest
 from strategies import point_sets, row_parts
 
@@ -19,7 +19,7 @@ def _search(reference, indexes, rows, n_neighbors, numbers=None, *, width=None, 
     with pytest.MonkeyPatch.context() as patch:
         if width is not None:
             patch.setattr(beam_search, "BEAM_ROWS", width - n_neighbors)
-        state = BeamState(queries, reference.basis, n_neighbors, **asked)
+        state = BeamAccumulator(queries, reference.basis, n_neighbors, **asked)
     for block, index in zip(reference.blocks, indexes, strict=True):
         state.fold(block, index)
     return state.finish()

@@ -9,7 +9,7 @@ import definitions
 from choosing import mostly_dealt
 from compiling import from_python
 from lpe_dask.kernels import squares as module
-from lpe_dask.kernels.accumulators import NearestState
+from lpe_dask.kernels.accumulators import KNearestAccumulator
 from searching import (
     EXACT,
     HARD_POINTS,
@@ -155,9 +155,9 @@ def test_fold_nearest__takes_limits_of_a_sample_with_codes(algorithm):
     reference = in_blocks(algorithm, rows, weights=weights)
     sample = in_blocks(algorithm, rows[::16], basis=reference.basis)
     tiles = query_tiles(reference, queries)
-    sampled = folded(NearestState(tiles, reference.basis, 3), sample)
+    sampled = folded(KNearestAccumulator(tiles, reference.basis, 3), sample)
 
-    state = NearestState(tiles, reference.basis, 48)
+    state = KNearestAccumulator(tiles, reference.basis, 48)
     state.guess(sampled)
     folded(state, reference)
     if state.missed():

@@ -13,12 +13,12 @@ import pytest
 from compiling import environment_with_cache, said_by, taking
 from forking import in_fork
 from lpe_dask.kernels import (
-    announce_by,
+    announce_workload,
     compilation,
     compile_kernels,
-    expect_work,
     numba_internals,
     products,
+    set_announcer,
     sum_of_products,
 )
 from searching import in_blocks, search_nearest, search_within
@@ -53,7 +53,7 @@ def test_run__compiles_as_late_as_it_pays(tmp_path):
 )
 def test_run__compiles_at_once_what_more_is_expected_of(name, ready):
     """And nothing else: a large search says nothing of how large others are."""
-    expect_work(name, 2 * compilation.COMPILED_WORK)
+    announce_workload(name, 2 * compilation.COMPILED_WORK)
 
     sum_of_products(np.ones(3), np.ones(3))
 
@@ -161,7 +161,7 @@ def test_run__says_how_often_it_compiles_where_nothing_is_kept(monkeypatch):
 def test_announce_by__is_called_with_the_line(monkeypatch):
     said = []
     monkeypatch.setattr(compilation._work, "announce", None)
-    announce_by(said.append)
+    set_announcer(said.append)
 
     compilation.announce("compiling")
 

@@ -11,7 +11,7 @@ from numba import njit
 from choosing import mostly_full
 from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.filters import FEATURES_AT_ONCE, build_filter
-from lpe_dask.kernels.simd_profiles import FORMS, chosen_form
+from lpe_dask.kernels.simd_profiles import SIMD_PROFILES, chosen_profile
 from searching import (
     EXACT,
     all_distances,
@@ -26,14 +26,14 @@ from searching import (
 MOST_FEATURES = 40
 
 #: To compile one takes more than a second: make test has that of this machine.
-FEW_FORMS = mostly_full(FORMS, [chosen_form()])
+FEW_FORMS = mostly_full(SIMD_PROFILES, [chosen_profile()])
 
 
 # Not cached on disk: numba would not notice that what it calls has changed.
 @functools.cache
 def _compiled(form):
     """Return a function that sums all features at once, or part after part."""
-    sum_part, n_queries = build_filter(FORMS[form]), FORMS[form].queries
+    sum_part, n_queries = build_filter(SIMD_PROFILES[form]), SIMD_PROFILES[form].queries
 
     @njit
     def filtered(queries, group, weights, norms, limits, sums, masks, parts):
@@ -72,7 +72,7 @@ def _filtered(form, points, rows, norms, limits, parts, weights=()):
 def test_filter__compares_sums_with_limits(form, seed, parts, step, n_codes):
     """On a lattice sums are exact, and often equal to the limit."""
     rng = np.random.default_rng(seed)
-    n_features, n_queries = sum(parts), FORMS[form].queries
+    n_features, n_queries = sum(parts), SIMD_PROFILES[form].queries
     assert n_features <= MOST_FEATURES
     points = (rng.integers(-4, 5, (n_queries, n_features)) * step).astype(np.float32)
     rows = (rng.integers(-4, 5, (LANES, n_features)) * step).astype(np.float32)
@@ -110,7 +110,7 @@ def test_filter__has_the_same_bits_in_every_form_and_in_parts(form, n_features):
     norms = rng.standard_normal(LANES, dtype=np.float32)
 
     def sums(form, parts):
-        n_queries = FORMS[form].queries
+        n_queries = SIMD_PROFILES[form].queries
         limits = np.full(n_queries, np.inf, np.float32)
         found, _, _ = _filtered(form, points[:n_queries], rows, norms, limits, parts)
         return found
@@ -126,7 +126,7 @@ def test_filter__has_the_same_bits_in_every_form_and_in_parts(form, n_features):
 
 @pytest.mark.parametrize("form", FEW_FORMS)
 def test_filter__touches_nothing_where_no_row_is_near(form):
-    n_queries = FORMS[form].queries
+    n_queries = SIMD_PROFILES[form].queries
     points, rows = np.ones((n_queries, 3), np.float32), np.ones((LANES, 3), np.float32)
     limits = np.zeros(n_queries, np.float32)
 

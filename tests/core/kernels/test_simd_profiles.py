@@ -8,7 +8,7 @@ import pytest
 from lpe_dask.kernels import numba_internals
 from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.compiled import KERNEL_STATE
-from lpe_dask.kernels.simd_profiles import FORMS, chosen_form, form_for
+from lpe_dask.kernels.simd_profiles import SIMD_PROFILES, chosen_profile, profile_for
 
 
 @pytest.mark.parametrize(
@@ -24,19 +24,19 @@ from lpe_dask.kernels.simd_profiles import FORMS, chosen_form, form_for
     ],
 )
 def test_form_for__is_the_best_that_the_processor_has(features, name):
-    assert form_for(features) == name
+    assert profile_for(features) == name
 
 
 def test_forms__cut_a_group_into_whole_vectors():
-    assert all(LANES % form.width == 0 for form in FORMS.values())
+    assert all(LANES % form.width == 0 for form in SIMD_PROFILES.values())
 
 
 def test_chosen_form__is_that_of_the_machine_unless_configured():
     with dask.config.set({"lpe-dask.vector-form": None}):
-        assert chosen_form() == form_for(numba_internals.target_features())
-    for name in FORMS:
+        assert chosen_profile() == profile_for(numba_internals.target_features())
+    for name in SIMD_PROFILES:
         with dask.config.set({"lpe-dask.vector-form": name}):
-            assert chosen_form() == name
+            assert chosen_profile() == name
 
 
 @pytest.mark.parametrize("given", ["avx1024", ["avx2"], {}, 512])
@@ -45,7 +45,7 @@ def test_chosen_form__says_which_forms_there_are(given):
         dask.config.set({"lpe-dask.vector-form": given}),
         pytest.raises(ValueError, match=r"vector-form is .*avx512, avx2, neon, avx, sse"),
     ):
-        chosen_form()
+        chosen_profile()
 
 
 def test_target_features__are_those_that_numba_was_told(monkeypatch):
@@ -58,7 +58,7 @@ def test_target_features__are_none_where_numba_was_told_none(monkeypatch):
     monkeypatch.setattr("numba.config.CPU_FEATURES", "")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
 
-    assert form_for(numba_internals.target_features()) == "sse"
+    assert profile_for(numba_internals.target_features()) == "sse"
 
 
 @pytest.mark.parametrize("machine", ["aarch64", "arm64"])
@@ -67,7 +67,7 @@ def test_target_features__of_arm_have_neon(machine, monkeypatch):
     monkeypatch.setattr(numba_internals, "get_host_cpu_features", lambda: "")
     monkeypatch.setattr("platform.machine", lambda: machine)
 
-    assert form_for(numba_internals.target_features()) == "neon"
+    assert profile_for(numba_internals.target_features()) == "neon"
 
 
 def test_compiled_forms__are_told_apart():
@@ -79,12 +79,12 @@ def test_compiled_forms__are_told_apart():
         return subprocess.check_output(command, env=environment, text=True).strip()
 
     assert state("sse") != state("avx2")
-    assert state(chosen_form()) == KERNEL_STATE
+    assert state(chosen_profile()) == KERNEL_STATE
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", SIMD_PROFILES)
 def test_searches__have_the_bits_of_the_definition_in_every_form(form, tmp_path):
     """The tests of kernels and searches pass, whatever registers the processor has."""
     environment = {

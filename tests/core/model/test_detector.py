@@ -82,7 +82,9 @@ def nothing_is_clear(n_reference, n_features):
 
 
 #: Lets "auto" look at a sample, however few rows there are.
-choosing = mock.patch.object(algorithm_selection, "clear_choice", new=nothing_is_clear)
+choosing = mock.patch.object(
+    algorithm_selection, "choice_without_trial", new=nothing_is_clear
+)
 
 
 SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]
@@ -403,7 +405,7 @@ def test_predict__compares_few_pairs(aggregation, monkeypatch):
 
         return folded
 
-    for kind in (accumulators.CountState, accumulators.NearestState):
+    for kind in (accumulators.CountAccumulator, accumulators.KNearestAccumulator):
         monkeypatch.setattr(kind, "fold", counting(kind))
     rng = np.random.default_rng(0)
     nominal, queries = rng.standard_normal((20_000, 3)), rng.standard_normal((4000, 3))
@@ -414,10 +416,10 @@ def test_predict__compares_few_pairs(aggregation, monkeypatch):
         labels = model.predict(queries)
 
     n_all = len(queries) * len(nominal)
-    assert pairs[accumulators.CountState] < 0.3 * n_all
+    assert pairs[accumulators.CountAccumulator] < 0.3 * n_all
     # Those that are too far, and those of which some neighbors are and the mean is not.
     most = {"kth": 0, "mean": 0.05 * n_all}[aggregation]
-    assert pairs.get(accumulators.NearestState, 0) <= most
+    assert pairs.get(accumulators.KNearestAccumulator, 0) <= most
     p_values = model.score_samples(queries)
     np.testing.assert_array_equal(labels, np.where(p_values <= 0.01, -1, 1))
     assert (labels == -1).any()

@@ -240,14 +240,14 @@ def test_calibration_size__measures_only_so_many(monkeypatch):
     from lpe_dask.kernels import accumulators
 
     compared = []
-    fold = accumulators.NearestState.fold
+    fold = accumulators.KNearestAccumulator.fold
 
     def counting(self, block):
         before = self.n_compared
         fold(self, block)
         compared.append(self.n_compared - before)
 
-    monkeypatch.setattr(accumulators.NearestState, "fold", counting)
+    monkeypatch.setattr(accumulators.KNearestAccumulator, "fold", counting)
     nominal = np.random.default_rng(0).standard_normal((2000, 3))
     LPE(5, algorithm="brute", calibration_size=100, random_state=0).fit(nominal)
 

@@ -31,7 +31,7 @@ from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.persistence import loading, saving
 from lpe_dask.model.persistence.manifest import MANIFEST_NAME
-from lpe_dask.search.memory import Needs
+from lpe_dask.search.memory import MemoryEstimate
 from lpe_dask.storage import lock as locks
 from lpe_dask.storage.columns import StoredFile
 from strategies import point_sets
@@ -447,7 +447,7 @@ def no_room(monkeypatch, tmp_path):
     """Workers that have no room for the rows, and the folder of their spools."""
     (tmp_path / "spools").mkdir()
     with monkeypatch.context() as patch, dask.config.set(scheduler="threads"):
-        patch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
+        patch.setattr(MemoryEstimate, "fits", lambda needs, limit: needs.plan.is_spooled)
         with dask.config.set({"lpe-dask.spool": str(tmp_path / "spools")}):
             yield tmp_path / "spools"
 

@@ -11,8 +11,8 @@ from lpe_dask import LPE
 from lpe_dask.search import (
     Cost,
     Preparation,
+    ProblemSize,
     SearchPlan,
-    SearchShape,
     Statistic,
     algorithm_selection,
 )
@@ -22,7 +22,7 @@ RNG = np.random.default_rng(0)
 
 
 def plan_of(n_reference, n_features, n_neighbors=10):
-    shape = SearchShape(n_reference, n_features, Statistic(n_neighbors, None))
+    shape = ProblemSize(n_reference, n_features, Statistic(n_neighbors, None))
     return SearchPlan(shape, 1024, 1024, 1024, threads=1)
 
 
@@ -63,7 +63,7 @@ def test_choose_algorithm__does_not_prune_independent_columns():
 
 def test_choose_algorithm__tries_nothing_without_compiled_kernels(monkeypatch):
     """NumPy compares all rows either way, so its times would say that pruning is no use."""
-    monkeypatch.setattr(algorithm_selection, "clear_choice", lambda *_: None)
+    monkeypatch.setattr(algorithm_selection, "choice_without_trial", lambda *_: None)
     monkeypatch.setattr(SampledRows, "cost", lambda *_, **__: pytest.fail("is tried"))
 
     with taking("defined"):
@@ -83,8 +83,8 @@ def test_choose_algorithm__takes_any_statistic_and_sample(
     n_reference, statistic, monkeypatch
 ):
     """Where part of a table is searched, the sample may have more rows than that."""
-    monkeypatch.setattr(algorithm_selection, "clear_choice", lambda *_: None)
-    shape = SearchShape(n_reference, 3, statistic)
+    monkeypatch.setattr(algorithm_selection, "choice_without_trial", lambda *_: None)
+    shape = ProblemSize(n_reference, 3, statistic)
     plan = SearchPlan(shape, 1024, 1024, 1024, threads=1)
 
     algorithm, reason = algorithm_selection.choose_algorithm(
@@ -120,7 +120,7 @@ def test_fit__has_the_same_bits_whatever_is_chosen(algorithm, monkeypatch, caplo
     expected = LPE(5, algorithm="brute").fit(rows).p_values_
     seconds = {"brute": 1.0, "pruned": 1.0, algorithm: 0.5}
     tried = {name: Cost(1.0, seconds[name]) for name in seconds}
-    monkeypatch.setattr(algorithm_selection, "clear_choice", lambda *_: None)
+    monkeypatch.setattr(algorithm_selection, "choice_without_trial", lambda *_: None)
     monkeypatch.setattr(algorithm_selection, "_try_each", lambda *_: tried)
 
     with caplog.at_level("INFO"):

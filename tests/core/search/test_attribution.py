@@ -26,9 +26,9 @@ from lpe_dask.search.attribution import (
 )
 from lpe_dask.search.blocks.packing import Space, prepare_blocks
 from lpe_dask.search.feature_contributions import USUAL_LEVELS
-from lpe_dask.search.join import Search, Searched
+from lpe_dask.search.join import JoinInputs, JoinSpec
 from lpe_dask.search.locality import learn_regions
-from lpe_dask.search.memory import Needs
+from lpe_dask.search.memory import MemoryEstimate
 from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tasks.spool import spool_at
@@ -56,7 +56,7 @@ def chunked(rows, chunks):
 def searched_in(reference, algorithm, statistic, chunks, *, n_regions=3, **options):
     space = space_of(reference, algorithm, **options)
     blocks = blocks_of(reference, space, chunks, n_regions=n_regions)
-    return Searched(blocks.tasks(), space, Search(statistic, 64))
+    return JoinInputs(blocks.tasks(), space, JoinSpec(statistic, 64))
 
 
 def joined(tasks):
@@ -211,8 +211,8 @@ def test_attribute__in_many_passes_has_the_same_bits(algorithm, aggregation, mon
     row_bytes = (8 * 3 + 8 * 60 + 24) * 8
     monkeypatch.setattr(plans, "LISTED_BYTES", 7 * row_bytes)
     monkeypatch.setattr(plans, "GATHERED_BYTES", 4 * 7 * 3 * 8)
-    assert plans.listed_rows(3, 60) == 7
-    assert plans.gathered_ranks(7, 3) == 4
+    assert plans.listing_pass_rows(3, 60) == 7
+    assert plans.gather_batch(7, 3) == 4
     in_passes = [
         joined(attribute(rows, searched, 3)), joined(attribute(rows, searched, 3, numbers)),
         joined(list_nearest(rows, searched, 3, 60, numbers)),
@@ -243,7 +243,7 @@ def test_list_nearest__of_many_rows_needs_no_samples(algorithm, n_neighbors, tmp
         for entry in (None, spools.folder("blocks")):
             with dask.config.set(scheduler="sync"):
                 blocks = blocks_of(reference, space, 70, entry)
-            searched = Searched(blocks.tasks(), space, Search(Statistic(3, None), 64))
+            searched = JoinInputs(blocks.tasks(), space, JoinSpec(Statistic(3, None), 64))
             rows = chunked(queries, 30)
             found.append(joined(list_nearest(rows, searched, 2, n_neighbors)))
 
@@ -344,7 +344,7 @@ def test_reasons__are_the_same_bits_for_any_chunks(name, scheduler, expected):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_reasons__are_the_same_bits_from_a_spool(name, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
+    monkeypatch.setattr(MemoryEstimate, "fits", lambda needs, limit: needs.plan.is_spooled)
     config = {"lpe-dask.block-rows": 64, "lpe-dask.spool": str(tmp_path / "spool")}
     with dask.config.set(scheduler="threads", **config):
         model = fitted(name)

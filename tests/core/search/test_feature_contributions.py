@@ -12,10 +12,10 @@ import definitions
 from choosing import dealt, mostly_full, mostly_slow
 from lpe_dask.model.learning.scaling import learn_preparation
 from lpe_dask.search.feature_contributions import (
-    has_weight,
-    restored,
+    inverse_transform,
+    is_weighted,
     squared_parts,
-    usual_of,
+    typical_values,
 )
 from lpe_dask.search.preparation import Preparation, Scaling
 from strategies import point_sets
@@ -160,7 +160,7 @@ def test_restored__numbers_with_few_decimals_come_back(scale, metric, params):
         preparation = learned(rows[:100], scale, metric, params)
 
         # The last ones are not nominal, so that some are beyond the ends.
-        numbers = restored(preparation, preparation.apply(rows), 3)
+        numbers = inverse_transform(preparation, preparation.apply(rows), 3)
 
         np.testing.assert_array_equal(numbers, rows)
 
@@ -174,7 +174,7 @@ def test_restored__numbers_become_the_same(scale, metric, params, data):
     preparation = learned(nominal, scale, metric, params)
     prepared = preparation.apply(rows)
 
-    numbers = restored(preparation, prepared, 3)
+    numbers = inverse_transform(preparation, prepared, 3)
 
     np.testing.assert_array_equal(preparation.apply(numbers), prepared)
 
@@ -192,8 +192,8 @@ def test_restored__numbers_with_all_digits_come_back(scale, metric, params, kind
     }[kind]
     preparation = learned(rows[:100], scale, metric, params)
 
-    for prepared in (preparation.apply(rows), preparation.apply_narrow(rows)):
-        numbers = restored(preparation, prepared, 3)
+    for prepared in (preparation.apply(rows), preparation.apply_float32(rows)):
+        numbers = inverse_transform(preparation, prepared, 3)
 
         if scale != "quantile":  # whose inverse is rounded
             np.testing.assert_array_equal(preparation.apply(numbers), prepared)
@@ -206,13 +206,13 @@ def test_restored__of_a_column_without_weight_is_missing(scale):
     rows = FEW_DECIMALS["prices"]
     preparation = learned(rows, scale, params={"w": [0.3, 0.0, 7.0]})
 
-    numbers = restored(preparation, preparation.apply(rows), 3)
+    numbers = inverse_transform(preparation, preparation.apply(rows), 3)
 
     assert np.isnan(numbers[:, 1]).all()
     np.testing.assert_array_equal(numbers[:, [0, 2]], rows[:, [0, 2]])
     normal = np.random.default_rng(0).standard_normal((50, 3))
     prepared = preparation.apply(normal)
-    numbers = restored(preparation, prepared, 3)
+    numbers = inverse_transform(preparation, prepared, 3)
     numbers[:, 1] = 0
     np.testing.assert_array_equal(preparation.apply(numbers), prepared)
 
@@ -223,7 +223,7 @@ def test_restored__of_constant_columns(scale):
     rows = np.concatenate([nominal, nominal[:3] + np.array([0.2, -1.0, 30.5])])
     preparation = learned(nominal, scale)
 
-    numbers = restored(preparation, preparation.apply(rows), 3)
+    numbers = inverse_transform(preparation, preparation.apply(rows), 3)
 
     prepared = preparation.apply(rows)
     np.testing.assert_array_equal(preparation.apply(numbers), prepared)
@@ -235,7 +235,7 @@ def test_restored__numbers_of_linear_scales_are_exact():
     rows = np.array([[-1e9], [0.12345678901], [1e9], [0.25]])
     preparation = learned(rows, "minmax")
 
-    numbers = restored(preparation, preparation.apply(rows), 1)[:, 0]
+    numbers = inverse_transform(preparation, preparation.apply(rows), 1)[:, 0]
 
     assert numbers.tolist() == rows[:, 0].tolist()
 
@@ -251,13 +251,15 @@ def test_restored__numbers_that_a_matrix_has_mixed(scale, units):
         nominal = given_rows * units
         preparation = learned(nominal, scale, "mahalanobis")
 
-        numbers = restored(preparation, preparation.apply(nominal), 3)
+        numbers = inverse_transform(preparation, preparation.apply(nominal), 3)
 
         error = np.abs(numbers / units - given_rows)
         assert (error <= tolerance * np.maximum(1, np.abs(given_rows))).all()
     if units == [1, 1, 1]:
         preparation = learned(few, scale, "mahalanobis")
-        np.testing.assert_array_equal(restored(preparation, preparation.apply(few), 3), few)
+        np.testing.assert_array_equal(
+            inverse_transform(preparation, preparation.apply(few), 3), few
+        )
 
 
 @pytest.mark.parametrize("scale", [None, "standard", "minmax+quantile"])
@@ -265,13 +267,13 @@ def test_restored__leaves_codes_as_they_are(scale):
     numbers = FEW_DECIMALS["prices"]
     rows, preparation = with_codes(numbers, learned(numbers, scale))
 
-    back = restored(preparation, preparation.apply(rows), 5)
+    back = inverse_transform(preparation, preparation.apply(rows), 5)
 
     np.testing.assert_array_equal(back, rows)
     assert set(rows[:, 1]) == {-1, 0, 1, 2}
     alone = Preparation(categorical=(0, 1), weights=None)
     codes = rows[:, [1, 4]]
-    np.testing.assert_array_equal(restored(alone, alone.apply(codes), 2), codes)
+    np.testing.assert_array_equal(inverse_transform(alone, alone.apply(codes), 2), codes)
 
 
 @pytest.mark.parametrize(("scale", "metric", "params"), ALWAYS)
@@ -279,10 +281,10 @@ def test_restored__of_missing_rows_and_of_none(scale, metric, params):
     rows = FEW_DECIMALS["prices"]
     preparation = learned(rows, scale, metric, params)
     prepared = preparation.apply(rows).copy()
-    assert restored(preparation, prepared[:0], 3).shape == (0, 3)
+    assert inverse_transform(preparation, prepared[:0], 3).shape == (0, 3)
     prepared[5] = np.nan
 
-    numbers = restored(preparation, prepared, 3)
+    numbers = inverse_transform(preparation, prepared, 3)
 
     assert np.isnan(numbers[5]).all()
     others = np.delete(np.arange(len(rows)), 5)
@@ -303,7 +305,7 @@ def test_restored__of_overflown_numbers_does_not_fail(name):
     preparation = OVERFLOWING[name]
     rows = np.array([[1e308, 0.1], [-1e308, 0.2], [0.0, 0.3]])
 
-    numbers = restored(preparation, preparation.apply(rows), 2)
+    numbers = inverse_transform(preparation, preparation.apply(rows), 2)
 
     np.testing.assert_array_equal(numbers[:, 1], rows[:, 1])
     assert numbers[2, 0] == 0.0
@@ -315,7 +317,7 @@ def test_restored__of_two_forms_of_no_number_is_that_of_the_linear_one():
     prepared = preparation.apply(np.array([[17.3], [40.0]]))
     prepared[0, 1] = 0.9
 
-    numbers = restored(preparation, prepared, 1)
+    numbers = inverse_transform(preparation, prepared, 1)
 
     np.testing.assert_allclose(numbers, [[17.3], [40.0]], rtol=1e-12)
 
@@ -332,7 +334,7 @@ def test_usual_of__has_quantiles_and_frequent_values_of_the_input(scale, metric)
     if metric == "euclidean":
         rows, preparation = with_codes(numbers, preparation)
 
-    usual = usual_of(preparation, preparation.apply(rows), rows.shape[1])
+    usual = typical_values(preparation, preparation.apply(rows), rows.shape[1])
 
     right = np.sort(rows, axis=0)[[4, 249, 494]]  # of 500 rows
     np.testing.assert_allclose(usual.quantiles, right, rtol=1e-8, atol=1e-12)
@@ -350,8 +352,8 @@ def test_has_weight__of_columns_without_one():
     rows = np.random.default_rng(0).random((30, 3))
     for scale in SCALES:
         preparation = learned(rows, scale, params={"w": [1.0, 0.0, 2.0]})
-        assert has_weight(preparation, 3).tolist() == [True, False, True]
+        assert is_weighted(preparation, 3).tolist() == [True, False, True]
         weights = np.r_[preparation.weights_of(preparation.n_numbers(3)), 1.0, 0.0]
         codes = replace(preparation, categorical=(0, 3), weights=weights)
-        assert has_weight(codes, 5).tolist() == [True, True, False, False, True]
-    assert has_weight(learned(rows), 3).all()
+        assert is_weighted(codes, 5).tolist() == [True, True, False, False, True]
+    assert is_weighted(learned(rows), 3).all()

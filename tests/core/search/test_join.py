@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import definitions
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search.blocks.packing import Space, pack_chunks, prepare_blocks
-from lpe_dask.search.join import Search, Searched, join, self_join
+from lpe_dask.search.join import JoinInputs, JoinSpec, join, self_join
 from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
 from lpe_dask.search.preparation import Preparation
@@ -43,7 +43,7 @@ def blocks_of(rows, space, entry=None, n_regions=3, block_rows=None):
 
 
 def searched(blocks, space, n_neighbors, pass_rows=64):
-    return Searched(blocks, space, Search(Statistic(n_neighbors, None), pass_rows))
+    return JoinInputs(blocks, space, JoinSpec(Statistic(n_neighbors, None), pass_rows))
 
 
 def chunked(rows, chunks):
@@ -60,7 +60,7 @@ def tasks_of(collection, prefix):
 
 
 def measured_among_themselves(blocks, space, search):
-    joins = self_join(len(blocks), Searched(blocks.tasks(), space, search))
+    joins = self_join(len(blocks), JoinInputs(blocks.tasks(), space, search))
     statistic = {}
     for numbers, values in dask.compute(*joins, scheduler="sync"):
         statistic |= dict(zip(numbers.tolist(), values.tolist(), strict=True))
@@ -74,7 +74,7 @@ def searches():
         st.sampled_from([0.0, 0.1, 1.0, 3e-9, 1e7]),
         aggregation=st.sampled_from(["kth", "mean"]),
     )
-    return st.builds(Search, statistics, st.integers(1, 15))
+    return st.builds(JoinSpec, statistics, st.integers(1, 15))
 
 
 def expected_statistic(queries, reference, search, exclude_self=False):
@@ -115,7 +115,7 @@ def test_join__equals_definition_for_any_chunks(algorithm, data, n_features):
         blocks = blocks_of(rows, space)
         actual = join(
             chunked(queries, chunks),
-            Searched(blocks.tasks(), space, search),
+            JoinInputs(blocks.tasks(), space, search),
             data.draw(st.integers(1, 4)),
         )
 
@@ -129,7 +129,7 @@ def test_join__equals_definition_for_any_chunks(algorithm, data, n_features):
 def test_self_join__same_bits_from_a_spool(algorithm, n_neighbors, tmp_path):
     points = np.random.default_rng(0).integers(0, 30, (1500, 3)) * 0.1
     space = space_of(points, algorithm)
-    search = Search(Statistic(n_neighbors, None), 200)
+    search = JoinSpec(Statistic(n_neighbors, None), 200)
     rows = chunked(points, 300)
 
     with dask.config.set(scheduler="threads"):
@@ -159,9 +159,9 @@ def test_join__says_on_which_side_of_a_bound_a_mean_is(algorithm, data, n_featur
 
     with dask.config.set(scheduler="sync"):
         blocks = blocks_of(chunked(reference, 5), space)
-        search = Search(asked, data.draw(st.integers(1, 15)))
+        search = JoinSpec(asked, data.draw(st.integers(1, 15)))
         found = join(
-            chunked(queries, 4), Searched(blocks.tasks(), space, search), 2
+            chunked(queries, 4), JoinInputs(blocks.tasks(), space, search), 2
         ).compute()
 
     np.testing.assert_array_equal(found[:-1] <= bound, means <= bound)
@@ -271,7 +271,10 @@ def test_self_join__of_chosen_rows_measures_these_among_all(algorithm, data, poi
     with dask.config.set(scheduler="sync"):
         blocks = blocks_of(chunked(points, 5), space, block_rows=3)
         joins = self_join(
-            len(blocks), Searched(blocks.tasks(), space, search), 2, enter(chosen, "chosen")
+            len(blocks),
+            JoinInputs(blocks.tasks(), space, search),
+            2,
+            enter(chosen, "chosen"),
         )
         found = dask.compute(*joins)
 
@@ -289,13 +292,13 @@ def test_self_join__of_chosen_rows_measures_these_among_all(algorithm, data, poi
 def test_self_join__gives_the_edges_of_a_graph(algorithm, data, points):
     """The numbers of the nearest rows, ties by number, and how far they are."""
     n_edges = data.draw(st.integers(1, 5) | st.just(MIN_SAMPLED_NEIGHBORS))
-    search = Search(Statistic(3, None), data.draw(st.integers(1, 15)), n_edges)
+    search = JoinSpec(Statistic(3, None), data.draw(st.integers(1, 15)), n_edges)
     space = space_of(points, algorithm)
 
     with dask.config.set(scheduler="sync"):
         blocks = blocks_of(chunked(points, 5), space, block_rows=3)
         found = dask.compute(
-            *self_join(len(blocks), Searched(blocks.tasks(), space, search), 2)
+            *self_join(len(blocks), JoinInputs(blocks.tasks(), space, search), 2)
         )
 
     for numbers, neighbors, distances in found:

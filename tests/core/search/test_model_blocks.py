@@ -19,7 +19,7 @@ from lpe_dask.search.blocks import packing
 from lpe_dask.search.blocks.in_memory import Pieces
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import SpooledBlock, SpoolFolder
-from lpe_dask.search.memory import Needs
+from lpe_dask.search.memory import MemoryEstimate
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tasks.spool import Spool, spool_at
 from waiting import eventually
@@ -32,7 +32,7 @@ QUERIES = RNG.integers(0, 1000, (300, 4)) * 0.1
 @pytest.fixture
 def no_room(monkeypatch):
     """Workers that have no room for the rows, but for a block of them."""
-    monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
+    monkeypatch.setattr(MemoryEstimate, "fits", lambda needs, limit: needs.plan.is_spooled)
     with dask.config.set({"lpe-dask.block-rows": 512}):
         yield
 

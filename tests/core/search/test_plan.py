@@ -19,9 +19,14 @@ from lpe_dask.kernels import blocks, neighbor_graph, simd, walks
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join
 from lpe_dask.search.blocks import packing
-from lpe_dask.search.blocks.packing import Space, gather_regions, region_sizes, split_chunks
+from lpe_dask.search.blocks.packing import (
+    Space,
+    build_region_blocks,
+    region_sizes,
+    split_chunks,
+)
 from lpe_dask.search.blocks.spool_blocks import Handles, SpooledBlock, SpooledPieces
-from lpe_dask.search.join import Search, Searched, self_join
+from lpe_dask.search.join import JoinInputs, JoinSpec, self_join
 from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import (
     ARRAY_COPIES,
@@ -29,21 +34,21 @@ from lpe_dask.search.memory import (
     DICTIONARY_BYTES,
     FRAME_COPIES,
     WALK_ROW_BYTES,
-    Needs,
+    MemoryEstimate,
     block_bytes,
     plan_for,
 )
 from lpe_dask.search.plan import (
     NeighborGraphParams,
+    ProblemSize,
     SearchPlan,
-    SearchShape,
     Statistic,
     n_shares,
     sample_neighbors,
     share_of,
 )
 from lpe_dask.search.preparation import Preparation, Scaling
-from lpe_dask.search.quantile_scale import Knots
+from lpe_dask.search.quantile_scale import QuantileKnots
 from lpe_dask.tasks.transfer import LITERAL_BYTES, HeldTask, enter
 from lpe_dask.tasks.workers import USABLE_SHARE, Workers
 from searching import all_distances, smallest
@@ -63,7 +68,7 @@ sizes = {
 def shape_of(n_reference, n_features, n_neighbors, *, graph=None, **others):
     """Return what a search for so many neighbors, or within a radius, is planned from."""
     statistic = Statistic(n_neighbors or None, None if n_neighbors else 1.0)
-    return SearchShape(n_reference, n_features, statistic, graph, **others)
+    return ProblemSize(n_reference, n_features, statistic, graph, **others)
 
 
 def planned(*shape, n_threads, threads, memory_limit, **others):
@@ -93,8 +98,10 @@ def test_plan_for__cuts_so_that_tasks_are_small(
     one_row = 8 * (1.25 * n_neighbors + 24 + 8 * n_features)
     tile = 256 * (16 * max(n_neighbors, 64) + 16 * n_features + 64)
     one_group = 64 * (10 * n_features + 12) * 8
-    assert Needs(cut).join <= 2 * max(one_row + tile + 4 * one_group, memory_limit / 8)
-    assert Needs(cut).pack <= max(2 * one_group, memory_limit / 4)
+    assert MemoryEstimate(cut).join <= 2 * max(
+        one_row + tile + 4 * one_group, memory_limit / 8
+    )
+    assert MemoryEstimate(cut).pack <= max(2 * one_group, memory_limit / 4)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +136,8 @@ def test_plan_for__spools_what_does_not_fit():
 
     assert not small.is_spooled
     assert large.is_spooled
-    assert Needs(large).held == 0
-    Needs(large).check(GIB)
+    assert MemoryEstimate(large).held == 0
+    MemoryEstimate(large).check(GIB)
 
 
 @pytest.mark.parametrize(("n_features", "n_blocks"), [(64, 2), (256, 2), (768, 4)])
@@ -158,7 +165,7 @@ def test_needs__of_blocks_with_indexes_say_what_takes_less():
     )
 
     with pytest.raises(MemoryError, match=r"An exact search takes less \(algorithm='auto'"):
-        Needs(cut).check(4 * GIB)
+        MemoryEstimate(cut).check(4 * GIB)
 
 
 def test_own_shares__are_fewer_where_each_reads_a_spool():
@@ -171,9 +178,9 @@ def test_own_shares__are_fewer_where_each_reads_a_spool():
         for is_spooled in (False, True)
     )  # fmt: skip
 
-    assert held.own_shares(4000) == held.block_shares == spooled.block_shares == 2
-    assert spooled.own_shares(0) == spooled.own_shares(4000) == 1
-    assert spooled.own_shares(400_000) == spooled.block_shares
+    assert held.nominal_shares(4000) == held.block_shares == spooled.block_shares == 2
+    assert spooled.nominal_shares(0) == spooled.nominal_shares(4000) == 1
+    assert spooled.nominal_shares(400_000) == spooled.block_shares
 
 
 @pytest.mark.parametrize(("block_rows", "at_once"), [(400_000, 1), (150_000, 4 / 3)])
@@ -188,12 +195,14 @@ def test_needs__has_no_more_rows_in_all_threads_than_there_are(block_rows, at_on
         block_rows=block_rows,
     )  # fmt: skip
 
-    assert 2 * Needs(cut).task == pytest.approx(at_once * Needs(cut).pack, rel=1e-3)
-    assert Needs(many).task == Needs(many).pack
+    assert 2 * MemoryEstimate(cut).task == pytest.approx(
+        at_once * MemoryEstimate(cut).pack, rel=1e-3
+    )
+    assert MemoryEstimate(many).task == MemoryEstimate(many).pack
 
 
 def test_needs__fit_into_all_memory_that_is_usable():
-    needs = Needs(planned(10**6, 64, 20, memory_limit=GIB, n_threads=2, threads=1))
+    needs = MemoryEstimate(planned(10**6, 64, 20, memory_limit=GIB, n_threads=2, threads=1))
     enough = math.ceil(needs.worker / USABLE_SHARE)
 
     assert int(USABLE_SHARE * enough) == needs.worker
@@ -221,12 +230,12 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
         pieces = enter(Handles([piece] * len(splits), None), "lpe-pieces")
         counts = region_sizes([pieces], len(splits))
         sizes = np.full(n_regions, -(-n_reference // n_regions))
-        gathers = gather_regions([pieces], sizes, space, None, cut.largest_block_rows)
+        gathers = build_region_blocks([pieces], sizes, space, None, cut.largest_block_rows)
         block = SpooledBlock(URL, np.zeros(n_features), np.zeros(n_features))
         handles = enter(Handles([block] * len(gathers), None), "lpe-blocks")
-        search = Search(Statistic(1585, None), 9)
+        search = JoinSpec(Statistic(1585, None), 9)
         joins = self_join(
-            len(gathers), Searched([handles], space, search), cut.block_shares
+            len(gathers), JoinInputs([handles], space, search), cut.block_shares
         )
 
     for literal in (pieces, handles):
@@ -238,7 +247,7 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
         layer = next(name for name in task.dask.layers if task.key.startswith(name))
         own |= task.dask.layers[layer].mapping
     assert cut.is_spooled
-    Needs(cut).check(4 * GIB)
+    MemoryEstimate(cut).check(4 * GIB)
     assert len(gathers) < 1.2 * cut.n_blocks
     assert len(own) <= (2.3 + cut.block_shares) * cut.n_blocks <= 5e4
     assert cut.block_shares <= 6
@@ -248,7 +257,7 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
 
 def knots_of(n_features):
     values = tuple(np.linspace(-0.1, 1.1, 1002) for _ in range(n_features))
-    return Knots(values, (np.arange(1002),) * n_features, 501)
+    return QuantileKnots(values, (np.arange(1002),) * n_features, 501)
 
 
 def preparation_of_codes(n_features):
@@ -290,7 +299,7 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
     statistic = Statistic(n_neighbors, 1.0)
     if kind == "decided" and n_neighbors is not None:  # no row is: all are measured, too
         statistic = Statistic(n_neighbors, None, aggregation="mean", bound=1e-9)
-    search = Search(statistic, cut.pass_rows)
+    search = JoinSpec(statistic, cut.pass_rows)
     preparation = {
         "plain": Preparation(),
         "decided": Preparation(),
@@ -322,9 +331,9 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
 
     # What kernels allocate is not traced; what they may is the room of a tile.
     room = 256 * (16 * max(n_neighbors or 0, 64) + 16 * n_features + 64)
-    assert peak + room <= Needs(cut).join + statistic.nbytes
+    assert peak + room <= MemoryEstimate(cut).join + statistic.nbytes
     if n_neighbors == 400:  # here the bound must be near
-        assert peak + room >= 0.5 * Needs(cut).join
+        assert peak + room >= 0.5 * MemoryEstimate(cut).join
 
 
 PACKS = ALGORITHMS, ["linear", "both forms", "codes"], [2, 50]
@@ -357,7 +366,7 @@ def test_pack_bytes__bounds_what_packing_allocates(algorithm, kind, n_features):
 
     held, peak = traced(lambda: packing._pack(rows, 0, space, None))
 
-    assert peak + rows.nbytes <= Needs(cut).pack
+    assert peak + rows.nbytes <= MemoryEstimate(cut).pack
     assert 0.8 * block_bytes(cut) <= held.__sizeof__() <= block_bytes(cut)
 
 
@@ -370,7 +379,7 @@ def test_graph_bytes__bound_a_graph_and_what_it_is_made_of(kind, n_edges):
         graph=NeighborGraphParams(n_edges, kind),
     )  # fmt: skip
     points = np.random.default_rng(0).random((3000, 2))
-    search = Search(Statistic(20, None), cut.pass_rows, n_edges)
+    search = JoinSpec(Statistic(20, None), cut.pass_rows, n_edges)
     basis = ALGORITHMS["brute"].basis(points)
     space = Space("brute", Preparation(), basis, with_samples=True)
     held = packing._pack(points, 0, space, None)
@@ -381,11 +390,11 @@ def test_graph_bytes__bound_a_graph_and_what_it_is_made_of(kind, n_edges):
     _, peak = traced(lambda: geodesic._graph([(numbers, *edges)], 3000, n_edges, kind))
 
     n_bytes = graph.__sizeof__()
-    assert n_bytes <= Needs(cut).graph
-    assert n_bytes >= 0.4 * Needs(cut).graph
+    assert n_bytes <= MemoryEstimate(cut).graph
+    assert n_bytes >= 0.4 * MemoryEstimate(cut).graph
     given = sum(array.nbytes for array in (numbers, *edges))
     assert n_bytes < peak
-    assert peak + given <= Needs(cut).held - Needs(cut).reference
+    assert peak + given <= MemoryEstimate(cut).held - MemoryEstimate(cut).reference
 
 
 def test_walk_rows__bound_what_a_walk_touches():
@@ -421,7 +430,9 @@ def reached(graph, start, radius):
     bound=st.floats(0, 1e300) | st.sampled_from([5e-324, 1e-310, 0.1, 0.3, 1.7e308]),
 )
 def test_sure_radius__bounds_the_mean_of_distances_within(n_neighbors, bound):
-    radius = Statistic(n_neighbors, None, aggregation="mean", bound=bound).sure_radius()
+    radius = Statistic(
+        n_neighbors, None, aggregation="mean", bound=bound
+    ).sufficient_radius()
 
     if n_neighbors * bound == math.inf:
         assert radius is None
@@ -434,10 +445,10 @@ def test_sure_radius__bounds_the_mean_of_distances_within(n_neighbors, bound):
 
 
 def test_sure_radius__is_none_without_a_bound():
-    assert Statistic(3, None, aggregation="mean").sure_radius() is None
-    assert Statistic(None, 1.0).sure_radius() is None
+    assert Statistic(3, None, aggregation="mean").sufficient_radius() is None
+    assert Statistic(None, 1.0).sufficient_radius() is None
     infinite = Statistic(3, None, aggregation="mean", bound=math.inf)
-    assert infinite.sure_radius() is None
+    assert infinite.sufficient_radius() is None
 
 
 def test_constants__are_those_of_the_kernels():
@@ -463,7 +474,7 @@ def test_check__says_what_to_do():
     with pytest.raises(
         MemoryError, match=r"100000000 nominal rows x 100 columns"
     ) as caught:
-        Needs(cut).check(4 * GIB)
+        MemoryEstimate(cut).check(4 * GIB)
 
     message = str(caught.value)
     assert "4096 MiB" in message
@@ -479,11 +490,11 @@ def test_plan_for__of_rows_in_memory_does_not_make_room_by_spooling_them():
 
     # With the partition beside nothing else it would fit.
     scored = {"partition_rows": 18 * 10**6}
-    Needs(planned(10**6, 10, 20, **arguments, **scored)).check(4 * GIB)
+    MemoryEstimate(planned(10**6, 10, 20, **arguments, **scored)).check(4 * GIB)
     scoring = planned(10**6, 10, 20, **arguments, **scored, is_spooled=False)
 
     with pytest.raises(MemoryError, match="of them the nominal rows"):
-        Needs(scoring).check(4 * GIB)
+        MemoryEstimate(scoring).check(4 * GIB)
 
 
 def test_check__counts_the_partitions_of_the_input():
@@ -492,9 +503,12 @@ def test_check__counts_the_partitions_of_the_input():
     small = planned(10**6, 10, 500, **arguments)
     large = planned(10**6, 10, 500, **arguments, partition_rows=2 * 10**7)
 
-    assert Needs(large).partition - Needs(small).partition == 2 * 10**7 * 10 * 8
+    assert (
+        MemoryEstimate(large).partition - MemoryEstimate(small).partition
+        == 2 * 10**7 * 10 * 8
+    )
     with pytest.raises(MemoryError, match=r"1526 MiB a partition .*smaller partitions"):
-        Needs(large).check(4 * GIB)
+        MemoryEstimate(large).check(4 * GIB)
 
 
 def test_worker_bytes__count_what_reading_a_partition_of_a_frame_takes():
@@ -503,10 +517,12 @@ def test_worker_bytes__count_what_reading_a_partition_of_a_frame_takes():
     frame = planned(10**6, 10, 500, **arguments, partition_rows=10**6, reads_frame=True)
 
     more = (FRAME_COPIES - ARRAY_COPIES) * 10**6 * 8 + DICTIONARY_BYTES
-    assert Needs(frame).worker - Needs(array).worker == 2 * 10 * more  # in two threads
-    Needs(array).check(4 * GIB)
+    assert (
+        MemoryEstimate(frame).worker - MemoryEstimate(array).worker == 2 * 10 * more
+    )  # in two threads
+    MemoryEstimate(array).check(4 * GIB)
     with pytest.raises(MemoryError, match=r"478 MiB a partition .*smaller partitions"):
-        Needs(replace(frame, threads=6)).check(4 * GIB)
+        MemoryEstimate(replace(frame, threads=6)).check(4 * GIB)
 
 
 def test_worker_bytes__count_what_p_values_compare_with():
@@ -515,14 +531,14 @@ def test_worker_bytes__count_what_p_values_compare_with():
     cut = planned(10**8, 3, 20, **arguments)
     sampled = planned(10**8, 3, 20, **arguments, calibration_rows=10**5)
 
-    assert Needs(cut).calibration == 2 * 8 * 10**8
-    assert Needs(cut).calibration >= 8 * 10**8
-    assert Needs(cut).worker - Needs(sampled).worker == CALIBRATION_COPIES * 8 * (
-        10**8 - 10**5
-    )
-    Needs(sampled).check(2 * GIB)
+    assert MemoryEstimate(cut).calibration == 2 * 8 * 10**8
+    assert MemoryEstimate(cut).calibration >= 8 * 10**8
+    assert MemoryEstimate(cut).worker - MemoryEstimate(
+        sampled
+    ).worker == CALIBRATION_COPIES * 8 * (10**8 - 10**5)
+    MemoryEstimate(sampled).check(2 * GIB)
     with pytest.raises(MemoryError, match=r"compare with 1526 MiB.*calibration_size="):
-        Needs(cut).check(2 * GIB)
+        MemoryEstimate(cut).check(2 * GIB)
 
 
 @pytest.mark.parametrize("is_spooled", [False, True])
@@ -534,15 +550,16 @@ def test_check__names_all_that_is_counted(is_spooled, graph):
     )  # fmt: skip
 
     with pytest.raises(MemoryError) as caught:
-        Needs(cut).check(GIB // 4)
+        MemoryEstimate(cut).check(GIB // 4)
 
     message = str(caught.value)
+    estimate = MemoryEstimate(cut)
     counted = [
-        Needs(cut).worker, Needs(cut).reference if is_spooled else Needs(cut).held,
-        Needs(cut).calibration, Needs(cut).process, Needs(cut).task, Needs(cut).partition,
+        estimate.worker, estimate.reference if is_spooled else estimate.held,
+        estimate.calibration, estimate.process, estimate.task, estimate.partition,
     ]  # fmt: skip
     if graph is not None:
-        counted += [Needs(cut).graph, Needs(cut).walk]
+        counted += [MemoryEstimate(cut).graph, MemoryEstimate(cut).walk]
     for n_bytes in counted:
         assert f" {n_bytes / 2**20:.0f} MiB" in message
 

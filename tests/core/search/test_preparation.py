@@ -25,7 +25,7 @@ def test_apply__puts_codes_after_the_numbers_as_they_are():
 
     expected = [[0.25, 0.5, 2, 0], [0.75, 1, 1, -1], [1.25, 0, 0, 1]]
     np.testing.assert_array_equal(prepared, expected)
-    np.testing.assert_array_equal(preparation.apply_narrow(ROWS), expected)
+    np.testing.assert_array_equal(preparation.apply_float32(ROWS), expected)
     assert preparation.n_prepared(4) == 4
 
 

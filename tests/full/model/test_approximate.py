@@ -31,7 +31,7 @@ from lpe_dask.kernels import beam_search, nn_descent
 from lpe_dask.model import fitting
 from lpe_dask.model.certificate import Certificate, Quality, draws
 from lpe_dask.pvalues import false_discovery_control
-from lpe_dask.search import Needs, join
+from lpe_dask.search import MemoryEstimate, join
 from lpe_dask.search.blocks import spool_blocks
 from lpe_dask.tables import nominal
 
@@ -202,7 +202,7 @@ def test_certificates__of_a_sabotaged_audit_are_noticed(lists, monkeypatch):
 def test_fits_that_spool__have_the_same_bits(tmp_path, monkeypatch):
     model, expected = good_model()
     own = model.p_values_
-    monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
+    monkeypatch.setattr(MemoryEstimate, "fits", lambda needs, limit: needs.plan.is_spooled)
 
     with dask.config.set({"lpe-dask.spool": str(tmp_path / "spool")}):
         again = LPE(**model.get_params()).fit(NOMINAL)
@@ -220,7 +220,7 @@ def test_fits_that_spool__have_the_same_bits(tmp_path, monkeypatch):
 
 
 def test_spooled_blocks__are_read_once_for_each_search(monkeypatch):
-    monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
+    monkeypatch.setattr(MemoryEstimate, "fits", lambda needs, limit: needs.plan.is_spooled)
     model = LPE(**GIVEN, algorithm="nn_descent").fit(NOMINAL)
     reads, n_searches, load = [], [], spool_blocks.SpooledBlock.load
     in_passes = join._in_passes
