@@ -17,7 +17,7 @@ from sklearn.metrics import auc, roc_curve
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask.model import fitted_of
-from lpe_dask.pvalues import BAND_LEVEL, band_half_width, checked_p_values
+from lpe_dask.pvalues import BAND_LEVEL, checked_p_values, dkw_half_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -271,7 +271,7 @@ def plot_calibration(p_values: Any, *, ax: Axes | None = None) -> Axes:
     n = len(known.p_values)
     least = min(0.01, 10.0 ** np.floor(np.log10(1 / n)))  # the left and the lower edge
     alphas = np.geomspace(least, 1.0, 200)
-    half = band_half_width(n, BAND_LEVEL)
+    half = dkw_half_width(n, BAND_LEVEL)
     # The shares as steps, which begin at the left edge and end at the right one.
     steps = np.union1d(known.p_values, [least, 1.0])
     steps = steps[steps >= least]

@@ -22,7 +22,11 @@ import numpy as np
 
 from lpe_dask import LPE
 from lpe_dask.model.learning.scaling import learn_scaling
-from lpe_dask.pvalues.validity import choose_calibration, enough_rows, most_false_alarms
+from lpe_dask.pvalues.validity import (
+    choose_calibration,
+    false_alarm_bound,
+    min_rows_for_loo,
+)
 
 ALPHAS = (0.01, 0.05, 0.1)
 ROWS = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 100_000)
@@ -115,7 +119,7 @@ def cell(kind, learned, n_rows, n_features, n_draws):
         draw = KINDS[kind](rng, n_features)
         nominal, new = draw(n_rows), draw(n_new)
         with_learned, m = shares("loo", nominal, new, LEARNED[learned])
-        bounds = np.array([most_false_alarms(alpha, m) for alpha in ALPHAS])
+        bounds = np.array([false_alarm_bound(alpha, m) for alpha in ALPHAS])
         found["loo"].append(with_learned / bounds)
         given = shares_where_given(learned, draw, nominal, new)
         found["added"].append(1 + (with_learned - given) / bounds)
@@ -151,7 +155,7 @@ def main():
         (n_rows, n_features, kind, learned)
         for n_features, kind, learned in itertools.product(given.columns, KINDS, LEARNED)
         # Also as few rows as "auto" takes "loo" for.
-        for n_rows in given.rows or (*ROWS, int(enough_rows(learned, n_features)))
+        for n_rows in given.rows or (*ROWS, int(min_rows_for_loo(learned, n_features)))
     ]
     writer = None
     with given.output.open("w", newline="") as file:

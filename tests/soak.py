@@ -127,8 +127,8 @@ class Case:
             chosen["metric_params"] = {"w": self.w.tolist()}
         elif draw < 0.55 and not self.categorical:
             self.metric = chosen["metric"] = "seuclidean"
-        if self.division.most_neighbors >= 1 and rng.random() < 0.7:
-            chosen["n_neighbors"] = int(rng.integers(1, self.division.most_neighbors + 1))
+        if self.division.max_neighbors >= 1 and rng.random() < 0.7:
+            chosen["n_neighbors"] = int(rng.integers(1, self.division.max_neighbors + 1))
             chosen["aggregation"] = str(rng.choice(["kth", "mean"]))
         else:
             radius = float(rng.choice([0.0, 0.1, 0.5, 1.0]))
@@ -203,7 +203,11 @@ class Case:
         if is_conformal:
             measured = self._statistic(among(chosen), reference)
         else:
-            part = everything if division.own_part is None else division.own_part
+            part = (
+                everything
+                if division.calibration_pool is None
+                else division.calibration_pool
+            )
             of_part = self._statistic(among(part), among(part), exclude_self=True)
             measured = of_part[np.searchsorted(part, chosen)]
         is_count = "radius" in self.arguments

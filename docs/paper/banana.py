@@ -264,7 +264,7 @@ def _width_row(areas: Areas, best: float, procedure: str) -> Row:
 def _false_alarm_row(splits: list[_Split], alpha: float, procedure: str) -> Row:
     here = claims.average(split.scored[N_NEIGHBORS].flagged(alpha)[0] for split in splits)
     verdict, reason = claims.agrees_with_one_draw(here, REPORTED[alpha])
-    bound = claims.most_false_alarms(alpha, SIZES[0])
+    bound = claims.false_alarm_bound(alpha, SIZES[0])
     return Row(
         f"false-alarms-{alpha:g}", "Sec. 4", f"false-alarm rate at alpha = {alpha:g}",
         f"{REPORTED[alpha]:g}", here,

@@ -32,7 +32,7 @@ STANDARD_ERRORS = 2.0
 DEVIATIONS = 2.0
 
 #: A rate of false alarms is about its level if it is at least this share of it.
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 
 #: Two rates that a figure shows by eye are close if they differ by no more than this.
 CLOSE = 0.02
@@ -168,7 +168,7 @@ class Experiment(NamedTuple):
     rows: Sequence[Row]
 
 
-def most_false_alarms(alpha: float, n: int) -> float:
+def false_alarm_bound(alpha: float, n: int) -> float:
     """Return the largest average rate of false alarms that n nominal rows allow."""
     return (math.floor(alpha * n + 1e-9) + 1) / (n + 1)
 
@@ -191,7 +191,7 @@ def is_controlled(here: Average, level: float, bound: float) -> Verdict:
 
     A test that never alarms controls nothing.
     """
-    least = LEAST_SHARE * level
+    least = MIN_SHARE * level
     reason = (
         f"the bound (floor(a n) + 1) / (n + 1) is {bound:.4f}; about the level means at "
         f"least {least:.4f}"

@@ -131,6 +131,6 @@ def _false_alarm_row(n: int, of_size: list[Scored], procedure: str) -> Row:
         claims.average(scored.flagged(ALPHA)[0] for scored in of_size), procedure,
         *claims.not_judged(
             f"control of false alarms is judged with Fig. 1; the bound here is "
-            f"{claims.most_false_alarms(ALPHA, n):.4f}"
+            f"{claims.false_alarm_bound(ALPHA, n):.4f}"
         ),
     )  # fmt: skip

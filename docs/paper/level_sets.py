@@ -97,7 +97,7 @@ def _rows(draws: list[_Draw], cells: Cells, level: float) -> list[Row]:
 
 def _false_alarm_row(draws: list[_Draw], procedure: str) -> Row:
     here = claims.average(draw.scored[HALF_SIDE].flagged(ALPHA)[0] for draw in draws)
-    verdict = claims.is_controlled(here, ALPHA, claims.most_false_alarms(ALPHA, N_TRAINING))
+    verdict = claims.is_controlled(here, ALPHA, claims.false_alarm_bound(ALPHA, N_TRAINING))
     claim = "alpha = 0.05 controls the type I error: false-alarm rate"
     return Row("type-1", "Fig. 1, sec. 2", claim, "about 0.05", here, procedure, *verdict)
 

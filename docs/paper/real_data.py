@@ -180,7 +180,7 @@ def _judged_error(
 ) -> tuple[str, Verdict]:
     """Return the number of the paper, and the verdict."""
     if setting.reported is None:
-        bound = claims.most_false_alarms(ALPHA, setting.sizes[0])
+        bound = claims.false_alarm_bound(ALPHA, setting.sizes[0])
         of_alarms = f"; the bound (floor(a n) + 1) / (n + 1) is {bound:.4f}"
         return "-", claims.not_judged(f"the paper gives none{'' if which else of_alarms}")
     reported = setting.reported[which]

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from lpe_dask.batch.job import Job, ModelSection, NominalSection, ScoreSection, Source
 from lpe_dask.batch.resume import next_job
 from lpe_dask.batch.runs import prepare
-from lpe_dask.model import FitArguments, Names, check_names
+from lpe_dask.model import FitArguments, Names, reject_unknown_arguments
 from lpe_dask.storage import redact_errors
 from lpe_dask.tables import CsvOptions, Paths, paths_in
 
@@ -205,7 +205,7 @@ def score_job(
         odd: dict[str, Any] = {"check_calibration": True} if check_calibration else {}
         odd |= {} if exclude is None else {"exclude": exclude}
         check_is_alone(model, nominal, arguments | odd)
-    check_names("score_files", arguments)
+    reject_unknown_arguments("score_files", arguments)
     job = fit_job(
         nominal, model, columns=columns, exclude=exclude,
         check_calibration=check_calibration, csv=csv, **arguments,

@@ -16,7 +16,7 @@ from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.model import Fitted
 from lpe_dask.monitoring import NominalColumn
 from lpe_dask.storage import brief
-from lpe_dask.tables import Table, count_unseen, tasks_of_frame, unseen_levels
+from lpe_dask.tables import Table, count_new_values, new_levels, tasks_of_frame
 from lpe_dask.tasks import compute, new_tasks
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class ColumnValues:
         """
         if table is None and self.model.n_dropped > 0:
             table = self.model.table(self.frame)
-        return None if table is None else count_unseen(table.rows, self.model.ranges)
+        return None if table is None else count_new_values(table.rows, self.model.ranges)
 
     def nominal(self) -> list[NominalColumn]:
         """Return what nominal rows have in each column."""
@@ -87,7 +87,7 @@ class ColumnValues:
         levels = dict(zip(categories.places, categories.levels, strict=True))
         keys, frame = tasks_of_frame(self.frame)
         first = next(number for number, of in enumerate(stats) if of.unseen[place])
-        task = (unseen_levels, keys[first], place, levels[place])
+        task = (new_levels, keys[first], place, levels[place])
         try:
             (examples,) = compute(*new_tasks("unseen-levels", [task], [frame]))
         except Exception as error:  # a run does not fail for want of examples

@@ -28,9 +28,9 @@ from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.monitoring import (
     Drift,
     DriftConfig,
+    NewValueCounts,
     NominalColumn,
     PValueBins,
-    UnseenCounts,
     new_state,
     update,
 )
@@ -150,7 +150,7 @@ class RunSeries:
         if state is None:
             delta, is_exact = self.config.delta, self.is_exact
             state = new_state(self.model, self.bins, delta, is_exact=is_exact)
-        unseen = UnseenCounts(stats.counts["rows"], stats.missing, stats.unseen)
+        unseen = NewValueCounts(stats.counts["rows"], stats.missing, stats.unseen)
         return update(
             state, self.bins, stats.bins, self.date, redact(self.output), self.config,
             self.columns, unseen,

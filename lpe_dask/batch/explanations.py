@@ -35,7 +35,7 @@ from lpe_dask.model import (
     Fitted,
     explain_rows,
     load_fitted,
-    reference_numbers,
+    reference_ids,
 )
 from lpe_dask.pvalues import threshold
 from lpe_dask.storage import MASK, Folder, Lock, check_token, printable, redact_errors
@@ -100,7 +100,7 @@ class ExplanationInput:
         parts, places = top["part"].to_numpy(), top["place"].to_numpy()
         numbers = None
         if self.sizes is not None:
-            numbers = reference_numbers(model, np.cumsum([0, *self.sizes])[parts] + places)
+            numbers = reference_ids(model, np.cumsum([0, *self.sizes])[parts] + places)
         names = list(self.rows.columns)
         hidden = np.isin(list(map(str, names)), self.private)
         known = top["p_value"].to_numpy(), top["statistic"].to_numpy()

@@ -23,16 +23,16 @@ from lpe_dask.batch.inputs import check_unchanged, csv_setting, open_measured, p
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.output import check_output, remove_fits, tidy
 from lpe_dask.model import (
-    ABOUT_SEARCH,
+    SEARCH_PARAMETERS,
     Checkpoint,
     Fitted,
     check_calibration,
+    exact_level,
     fit_model,
-    learned_by,
+    learned_components_of,
+    locked_model_folder,
     model_source,
     model_url,
-    recheck_level,
-    reserved_model,
     save_fitted,
     with_defaults,
 )
@@ -110,7 +110,7 @@ class Fit:
         """
         if self.url is None:
             return self._fit(folder)
-        with reserved_model(self.url) as lock:
+        with locked_model_folder(self.url) as lock:
             if self.is_new:
                 check_absent(self.url)  # now nobody else makes one
             model = self._fit(self.url)
@@ -124,7 +124,7 @@ class Fit:
     def tidy(self) -> None:
         """Remove what a run has left that died when it had saved the model."""
         if self.url is not None:
-            tidy(self.url, reserved_model)
+            tidy(self.url, locked_model_folder)
 
     def calibration_check(self, model: Fitted) -> dict[str, Any] | None:
         """Return what `LPE.check_calibration` finds, for a summary; computes.
@@ -223,19 +223,21 @@ def _decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
     decisive = {
         name: value
         for name, value in parameters.items()
-        if name not in ("alpha", *ABOUT_SEARCH)
+        if name not in ("alpha", *SEARCH_PARAMETERS)
     }
     if parameters["algorithm"] != "nn_descent":
         return decisive
-    approximate = {name: parameters[name] for name in ABOUT_SEARCH}
-    approximate["recheck"] = recheck_level(parameters)
+    approximate = {name: parameters[name] for name in SEARCH_PARAMETERS}
+    approximate["recheck"] = exact_level(parameters)
     return decisive | approximate | {"pynndescent": metadata.version("pynndescent")}
 
 
 def takes_loo(parameters: Mapping[str, Any]) -> bool:
     """Return whether the calibration is "loo", whatever the number of nominal rows."""
     calibration = parameters["calibration"]
-    return calibration == "loo" or (calibration == "auto" and not learned_by(parameters))
+    return calibration == "loo" or (
+        calibration == "auto" and not learned_components_of(parameters)
+    )
 
 
 def check_absent(path: str) -> None:

@@ -25,10 +25,10 @@ from lpe_dask.batch.scoring import Scoring, prepare_scoring
 from lpe_dask.batch.summary import model_summary
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import (
-    ABOUT_SEARCH,
+    SEARCH_PARAMETERS,
     Fitted,
     check_parameters,
-    learned_by,
+    learned_components_of,
     load_fitted,
     model_source,
     model_url,
@@ -194,7 +194,7 @@ def _check_same(model: Fitted, job: Job, fit: Fit) -> None:
     if job.score is not None:
         is_free.add("alpha")
     if model.quality is None and wanted["algorithm"] != "nn_descent":
-        is_free.update(ABOUT_SEARCH)
+        is_free.update(SEARCH_PARAMETERS)
     if _takes(wanted, model) == model.calibration_kind:
         is_free.add("calibration")
     differing = [
@@ -217,7 +217,7 @@ def _takes(parameters: Mapping[str, Any], model: Fitted) -> str:
     """Return the calibration that parameters mean for the number of rows of a model."""
     if parameters["calibration"] != "auto":
         return str(parameters["calibration"])
-    learned = learned_by(parameters)
+    learned = learned_components_of(parameters)
     return choose_calibration(learned, model.n_samples, model.n_numbers)[0]
 
 

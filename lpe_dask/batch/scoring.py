@@ -51,16 +51,16 @@ from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.timing import Steps
-from lpe_dask.model import SCORED_AGAIN, Fitted, model_url
+from lpe_dask.model import FITTED_ROWS_WARNING, Fitted, model_url
 from lpe_dask.monitoring import DriftConfig, PValueBins, bins_of, calibration_id, is_exact
 from lpe_dask.pvalues import (
-    COUNTS_ITSELF,
+    INCLUDES_SELF,
     Adjustment,
     adjusted_p_values,
     adjustment,
     check_level,
     discovery_cut_off,
-    doubt_about_rate,
+    fdr_caveat,
     threshold,
 )
 from lpe_dask.storage import LOCK_NAME, Folder, Lock, brief, check_token, redact
@@ -406,13 +406,13 @@ class Scoring:
             return _write_missing(folder, origins, known, decide), adjusted
 
     def _warn_of_rate(self, model: Fitted, counts: dict[str, Any]) -> None:
-        counts_itself = COUNTS_ITSELF[model.calibration_kind]
-        is_ranked = self.is_own and not counts_itself  # `prepare_scoring` warned
+        includes_self = INCLUDES_SELF[model.calibration_kind]
+        is_ranked = self.is_own and not includes_self  # `prepare_scoring` warned
         if self.fdr is None or is_ranked:
             return
-        doubt = doubt_about_rate(
+        doubt = fdr_caveat(
             self.fdr, counts["rows"] - counts["rows_nan"], counts["flagged"],
-            len(model.calibration.values), counts_itself=counts_itself,
+            len(model.calibration.values), includes_self=includes_self,
         )  # fmt: skip
         if doubt is not None:
             logger.warning("%s", doubt)
@@ -500,7 +500,7 @@ def prepare_scoring(
             given.fdr,
         )  # fmt: skip
     if not job.is_own and _were_fitted(origin, table, list(rows.columns), job):
-        logger.warning(SCORED_AGAIN)
+        logger.warning(FITTED_ROWS_WARNING)
     return scoring
 
 

@@ -11,8 +11,8 @@ from lpe_dask.batch.output import SUMMARY_NAME
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import Certificate, Fitted
-from lpe_dask.monitoring import share_between
-from lpe_dask.pvalues import BAND_LEVEL, band_half_width
+from lpe_dask.monitoring import clopper_pearson_interval
+from lpe_dask.pvalues import BAND_LEVEL, dkw_half_width
 from lpe_dask.storage import Folder, brief, package_versions
 from lpe_dask.tasks import peak_worker_bytes
 
@@ -74,7 +74,7 @@ def score_summary(
     share = between = None
     if measured:
         share = counts["flagged"] / measured
-        between = list(share_between(counts["flagged"], measured))
+        between = list(clopper_pearson_interval(counts["flagged"], measured))
     return {
         **counts,
         "flagged_share": share,
@@ -127,4 +127,4 @@ def _calibration_band(model: Fitted) -> dict[str, float] | None:
     n_measured = len(model.calibration.values)
     if model.calibration_kind != "loo" or n_measured == model.n_samples:
         return None
-    return {"level": BAND_LEVEL, "half_width": band_half_width(n_measured)}
+    return {"level": BAND_LEVEL, "half_width": dkw_half_width(n_measured)}

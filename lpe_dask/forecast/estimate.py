@@ -38,9 +38,9 @@ from lpe_dask.forecast.sizes import (
 from lpe_dask.model import (
     Arguments,
     Names,
-    check_names,
     check_parameters,
     load_fitted,
+    reject_unknown_arguments,
     with_defaults,
 )
 from lpe_dask.storage import redact_errors
@@ -201,7 +201,7 @@ def make_forecast(
         odd = {} if exclude is None else {"exclude": exclude}
         check_is_alone(model, nominal, arguments | odd)
         return _forecast_with_model(choose, data, model, columns, csv)
-    check_names("plan", arguments)
+    reject_unknown_arguments("plan", arguments)
     return _forecast_score(choose, data, nominal, columns, exclude, csv, **arguments)
 
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from lpe_dask.forecast.sample import Sample, rows_of_blocks, sample_table
 from lpe_dask.model import (
     Fitted,
+    exact_level,
     learn_preparation,
     plan_fit,
-    recheck_level,
 )
 from lpe_dask.search import (
     JoinSpec,
@@ -112,7 +112,7 @@ def plan_model(
     division = fit.division
     # Where calibration rows have a part of their own, it is searched first.
     is_split = division.is_disjoint and not division.is_held_out
-    sizes = [division.n_own] if is_split else []
+    sizes = [division.n_pool] if is_split else []
     reading = {
         "partition_rows": max(sample.sizes), "reads_frame": table.frame is not None
     }  # fmt: skip
@@ -122,7 +122,7 @@ def plan_model(
     ]
     algorithm, recheck = parameters["algorithm"], None
     if algorithm == "nn_descent":
-        recheck = recheck_level(parameters)
+        recheck = exact_level(parameters)
         shapes[-1] = replace(shapes[-1], is_indexed=True)
     plans = [plan_for(shape, workers) for shape in shapes]
     # Counted, put into blocks, drawn from, and looked through for categories.

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.model.certificate import (
     TABLE_DRAW,
+    ApproximationSettings,
     Certificate,
-    Quality,
     certificate_of,
     draws,
 )
@@ -78,7 +78,7 @@ class Audit:
 
     reference: Reference
     calibration: Calibration
-    quality: Quality
+    quality: ApproximationSettings
 
     def approximation(self, is_exact: Delayed | None = None) -> Approximation:
         """Return the approximate search; ``is_exact`` as in `Approximation`."""

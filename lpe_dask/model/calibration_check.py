@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
-from lpe_dask.pvalues import COUNTS_ITSELF, check_level, places_flagged
+from lpe_dask.pvalues import INCLUDES_SELF, check_level, n_flagged_ranks
 from lpe_dask.tables import Nominal, read_nominal, take_rows, to_numpy
 from lpe_dask.tasks import at_once
 
@@ -129,7 +129,7 @@ def judge(
         m.
     alphas : sequence of float
     """
-    is_exact = bool(COUNTS_ITSELF[calibration])
+    is_exact = bool(INCLUDES_SELF[calibration])
     lines = []
     for alpha in alphas:
         flagged = int((p_values <= alpha).sum())
@@ -152,8 +152,8 @@ _BROKEN, _UNJUDGED = "too many", "cannot be judged"
 def _places(is_exact: bool, n_calibration: int, alpha: float) -> int:
     """Return k, how many of the places among m + 1 rows are flagged."""
     if is_exact:
-        return places_flagged(alpha, n_calibration + 1)
-    return places_flagged(alpha, n_calibration) + 1
+        return n_flagged_ranks(alpha, n_calibration + 1)
+    return n_flagged_ranks(alpha, n_calibration) + 1
 
 
 def _bounds(

@@ -21,7 +21,7 @@ APPROXIMATE_SIZE = 20_000
 
 
 @dataclass(frozen=True)
-class Division:
+class CalibrationSplit:
     """How many nominal rows are measured, and among how many; which ones is drawn later.
 
     Attributes
@@ -46,7 +46,7 @@ class Division:
         return self.n_rows if self.n_drawn is None else self.n_drawn
 
     @property
-    def n_own(self) -> int:
+    def n_pool(self) -> int:
         """Rows among which those are measured, if they belong to these; 0 if not."""
         return {"loo": self.n_rows, "split": (self.n_rows + 1) // 2, "conformal": 0}[
             self.kind
@@ -57,7 +57,7 @@ class Division:
         """Rows that new rows are measured among."""
         if self.kind == "conformal":
             return self.n_rows - self.n_calibration
-        return self.n_rows if self.kind == "loo" else self.n_rows - self.n_own
+        return self.n_rows if self.kind == "loo" else self.n_rows - self.n_pool
 
     @property
     def is_disjoint(self) -> bool:
@@ -70,9 +70,9 @@ class Division:
         return self.kind == "conformal"
 
     @property
-    def most_neighbors(self) -> int:
+    def max_neighbors(self) -> int:
         """The largest K for which every row has a K-th neighbor."""
-        return min(self.n_reference, self.n_own or self.n_reference) - 1
+        return min(self.n_reference, self.n_pool or self.n_reference) - 1
 
     @property
     def calibration(self) -> NDArray[np.int64] | None:
@@ -80,7 +80,7 @@ class Division:
         return self._numbers[0]
 
     @property
-    def own_part(self) -> NDArray[np.int64] | None:
+    def calibration_pool(self) -> NDArray[np.int64] | None:
         """Numbers of the rows that only those are measured among, each without itself."""
         return self._numbers[1]
 
@@ -99,12 +99,12 @@ class Division:
         if self.kind == "loo":
             return chosen, None, None
         if self.kind == "split":
-            return chosen, np.sort(order[: self.n_own]), np.sort(order[self.n_own :])
+            return chosen, np.sort(order[: self.n_pool]), np.sort(order[self.n_pool :])
         return chosen, None, np.sort(order[self.n_drawn :])
 
     def check_neighbors(self, n_neighbors: int) -> None:
         """Raise ValueError if a row has no K-th neighbor."""
-        n, most = self.n_rows, self.most_neighbors
+        n, most = self.n_rows, self.max_neighbors
         if n_neighbors <= most:
             return
         if not self.is_disjoint:
@@ -123,9 +123,9 @@ class Division:
         )
 
 
-def divide(
+def split_calibration(
     calibration: str, n_rows: int, calibration_size: int | None, random_state: int | None
-) -> Division:
+) -> CalibrationSplit:
     """Return the division for a kind of calibration.
 
     Parameters
@@ -149,28 +149,30 @@ def divide(
     >>> len(parts.calibration), len(parts.reference)
     (2, 3)
     >>> parts = divide("split", 10**12, None, random_state=0)  # nothing is drawn yet
-    >>> parts.n_reference, parts.most_neighbors
+    >>> parts.n_reference, parts.max_neighbors
     (500000000000, 499999999999)
     """
     if calibration == "loo" and calibration_size is None:
-        return Division(calibration, n_rows)
+        return CalibrationSplit(calibration, n_rows)
     half = (n_rows + 1) // 2
     most = {"loo": n_rows, "split": half, "conformal": n_rows - 1}[calibration]
     size = half if calibration_size is None else int(calibration_size)
     if size > most or (calibration != "loo" and n_rows < 2):
         raise ValueError(_too_few(calibration, n_rows, calibration_size, most))
-    return Division(calibration, n_rows, size, random_state)
+    return CalibrationSplit(calibration, n_rows, size, random_state)
 
 
-def fewer_calibration_rows(calibration: str, n_rows: int) -> int | None:
+def default_calibration_size(calibration: str, n_rows: int) -> int | None:
     """Return the m of an approximate search, which measures calibration rows exactly.
 
     None: as many as otherwise, as these are not more.
 
     Examples
     --------
-    >>> fewer_calibration_rows("loo", 10**6), fewer_calibration_rows("conformal", 30_000)
-    (20000, None)
+    >>> default_calibration_size("loo", 10**6)
+    20000
+    >>> default_calibration_size("conformal", 30_000) is None
+    True
     """
     most = n_rows if calibration == "loo" else (n_rows + 1) // 2
     return APPROXIMATE_SIZE if most > APPROXIMATE_SIZE else None

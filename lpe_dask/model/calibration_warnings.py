@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.pvalues import GRAPH, enough_rows
+from lpe_dask.pvalues import UNION_GRAPH, min_rows_for_loo
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +42,12 @@ def warn_of_false_alarms(fitted: Fitted, learned: str | None) -> None:
     ----------
     fitted : Fitted
     learned : str, optional
-        As `validity.what_is_learned` gives it.
+        As `validity.learned_components` gives it.
     """
     calibration, n_rows = fitted.calibration_kind, fitted.n_samples
-    if calibration == "conformal" or learned in (None, GRAPH):
+    if calibration == "conformal" or learned in (None, UNION_GRAPH):
         return
-    needed = enough_rows(learned, fitted.n_numbers)
+    needed = min_rows_for_loo(learned, fitted.n_numbers)
     if n_rows >= needed:
         return
     logger.warning(

@@ -17,10 +17,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.model.parameters import recheck_level
+from lpe_dask.model.parameters import exact_level
 
 #: The probability, over the seed of the sample, that a certificate is wrong.
-RISK = 1e-4
+FAILURE_PROBABILITY = 1e-4
 
 #: The largest share of the rows that may have a p-value off by more than allowed. Of the
 #: `AUDITED_ROWS` of a sample 11 may be: a search of which one row in a thousand is off
@@ -32,7 +32,7 @@ NOMINAL_DRAW, TABLE_DRAW = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Quality:
+class ApproximationSettings:
     """What is asked of p-values.
 
     Attributes
@@ -54,7 +54,7 @@ class Quality:
         """Return what the arguments of `LPE` ask."""
         return cls(  # they may be numbers of NumPy
             float(parameters["max_p_error"]),
-            recheck_level(parameters),
+            exact_level(parameters),
             int(parameters["random_state"] or 0),
         )
 
@@ -121,18 +121,19 @@ def certificate_of(errors: NDArray[np.float64], max_p_error: float) -> Certifica
     """
     errors = errors[~np.isnan(errors)]
     n_exceeding = int((errors > max_p_error).sum())
+    bound = clopper_pearson_upper(n_exceeding, len(errors), FAILURE_PROBABILITY)
     return Certificate(
-        max_p_error, upper_bound(n_exceeding, len(errors), RISK), RISK, len(errors),
+        max_p_error, bound, FAILURE_PROBABILITY, len(errors),
         n_exceeding, float(errors.max(initial=0.0)),
     )  # fmt: skip
 
 
-def upper_bound(n_found: int, n_sampled: int, risk: float) -> float:
+def clopper_pearson_upper(n_found: int, n_sampled: int, risk: float) -> float:
     """Return the one-sided bound of Clopper and Pearson for a share; 0 without a sample.
 
     Examples
     --------
-    >>> round(upper_bound(11, 3000, 1e-4), 5), upper_bound(5, 5, 1e-4)
+    >>> round(clopper_pearson_upper(11, 3000, 1e-4), 5), clopper_pearson_upper(5, 5, 1e-4)
     (0.00974, 1.0)
     """
     if n_found == n_sampled:

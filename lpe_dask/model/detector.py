@@ -41,7 +41,7 @@ from lpe_dask.model.arguments import (
     ScaleChoice,
     ScoreArguments,
 )
-from lpe_dask.model.parameters import check_names
+from lpe_dask.model.parameters import reject_unknown_arguments
 from lpe_dask.pvalues import LogDensity, margin
 from lpe_dask.storage import redact_errors
 
@@ -485,9 +485,9 @@ class LPE(OutlierMixin, BaseEstimator):
         """Return rows to measure as new ones; a log line says if they were fitted."""
         X, origin = tables.with_csv(X, csv), fitted_of(self).nominal.origin
         if origin is not None and origin.is_input(X):
-            from lpe_dask.model.fitted import SCORED_AGAIN
+            from lpe_dask.model.fitted import FITTED_ROWS_WARNING
 
-            logger.warning(SCORED_AGAIN)
+            logger.warning(FITTED_ROWS_WARNING)
         return X
 
     def _current(self) -> Fitted:
@@ -923,7 +923,7 @@ def score(
     478    0.002
     Name: p_value, dtype: float64
     """
-    check_names("score", arguments)
+    reject_unknown_arguments("score", arguments)
     data = tables.with_csv(data, csv)
     nominal = None if nominal is None else tables.with_csv(nominal, csv)
     model, measured = LPE(**arguments), tables.measured_columns(columns, exclude)

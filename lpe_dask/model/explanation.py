@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.model.arguments import Rows
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.model.row_ids import input_places, reference_numbers
+from lpe_dask.model.row_ids import input_positions, reference_ids
 from lpe_dask.search import TypicalValues, inverse_transform, is_weighted
 from lpe_dask.tables import (
     MOST_UNITS,
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 _MOST_CHARACTERS = 40
 
 #: A row is spread over many columns if none has this share.
-LEAST_SHARE = 0.05
+MIN_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +75,7 @@ class Explanation:
     order : ndarray of shape (n, n_columns)
         The columns of each row, the one with the largest share first.
     is_spread : ndarray of shape (n,)
-        Whether no column of the model has a share of `LEAST_SHARE`.
+        Whether no column of the model has a share of `MIN_SHARE`.
     """
 
     columns: list[Any]
@@ -127,7 +127,7 @@ def explain(fitted: Fitted, X: Any, top: int, rows: Rows | None = None) -> pd.Da
         _warn_of_themselves(found.distances)
     else:
         places = _places_of(fitted, X, rows)
-        numbers = reference_numbers(fitted, places)
+        numbers = reference_ids(fitted, places)
         found = explain_rows(fitted, *_fitted_rows(fitted, places), numbers)
     return found.table(int(top))
 
@@ -175,7 +175,7 @@ def explain_rows(
         [_usual_texts(typical.usual, as_given)[place] for place in shown],
         p_values, statistic, shares, found.distances, typical.shares[shown],
         np.argsort(-np.nan_to_num(shares), axis=1, kind="stable"),
-        np.all(found.shares < LEAST_SHARE, axis=1),
+        np.all(found.shares < MIN_SHARE, axis=1),
     )  # fmt: skip
 
 
@@ -241,14 +241,14 @@ def nearest_nominal(
     else:
         places = _places_of(fitted, X, rows)
         values, _ = _fitted_rows(fitted, places)
-        own = reference_numbers(fitted, places)
+        own = reference_ids(fitted, places)
     queries = _rows_of(fitted, values)
     found, (in_numbers,) = fitted.reference.nearest(queries, int(n), own), compute(queries)
     is_measured = np.isfinite(in_numbers).all(axis=1)
     if rows is None:
         _warn_of_themselves(found.distances[:, 0])
     distances = np.where(is_measured[:, None], found.distances, np.nan)
-    numbers = input_places(fitted, found.numbers.ravel())
+    numbers = input_positions(fitted, found.numbers.ravel())
     return pd.DataFrame(
         {
             "rank": np.tile(np.arange(1, n + 1), len(values)),
@@ -303,7 +303,7 @@ def _fitted_rows(
     """Return rows that were fitted, and their p-values and statistic; computes."""
     assert fitted.nominal.origin is not None
     X = fitted.nominal.origin.rows
-    own, measured = fitted.own_values.known(), _measured(fitted, X)
+    own, measured = fitted.nominal_scores.known(), _measured(fitted, X)
     rows = with_known_rows(fitted.table(X).rows, own.chunks)
     if own.checksums is not None:
         rows = checked_rows(rows, own.checksums)

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.model.audit import Audit, is_exact
-from lpe_dask.model.calibration_split import Division
-from lpe_dask.model.certificate import Certificate, Quality
-from lpe_dask.model.nominal_scores import OwnValues, StoredOwnValues
+from lpe_dask.model.calibration_split import CalibrationSplit
+from lpe_dask.model.certificate import ApproximationSettings, Certificate
+from lpe_dask.model.nominal_scores import NominalScores, StoredNominalScores
 from lpe_dask.pvalues import Calibration, labels, labels_within
 from lpe_dask.search import Approximation, Reference, Statistic
 from lpe_dask.tables import (
@@ -43,7 +43,7 @@ from lpe_dask.tables import (
 from lpe_dask.tasks import at_once, compute, counted, lazily, new_tasks, read_again
 
 #: The warning about rows that were fitted, and come as new ones.
-SCORED_AGAIN = (
+FITTED_ROWS_WARNING = (
     "some of these rows were fitted: as new ones they find themselves among the nominal "
     "rows, so that their p-values are too large. Score the nominal rows without others and "
     "without a model; in Python see p_values_, score(table) and explain(rows=...), too."
@@ -51,7 +51,7 @@ SCORED_AGAIN = (
 
 
 @dataclass(frozen=True, slots=True)
-class NominalKind:
+class InputKind:
     """In what kind the nominal rows came, for results that belong to them.
 
     Attributes
@@ -87,9 +87,9 @@ class Fitted:
         What new rows are measured among.
     calibration : Calibration
         What their statistic is compared with.
-    own_values : OwnValues or StoredOwnValues
+    nominal_scores : NominalScores or StoredNominalScores
         Of the nominal rows themselves.
-    nominal : NominalKind
+    nominal : InputKind
     division : Division
         How the nominal rows in use were divided.
     ranges : Ranges
@@ -114,11 +114,11 @@ class Fitted:
     offset: float
     reference: Reference
     calibration: Calibration
-    own_values: OwnValues | StoredOwnValues
-    nominal: NominalKind
-    division: Division
+    nominal_scores: NominalScores | StoredNominalScores
+    nominal: InputKind
+    division: CalibrationSplit
     ranges: Ranges
-    quality: Quality | None = None
+    quality: ApproximationSettings | None = None
     certificate: Certificate | None = None
     source: str | None = None
     categories: Categories | None = None
@@ -289,7 +289,7 @@ class Fitted:
 
     def own(self, name: str) -> Any:
         """Return the "statistic" or the "p_value" of each nominal row, in their kind."""
-        own, kind = self.own_values.known(), self.nominal
+        own, kind = self.nominal_scores.known(), self.nominal
         with lazily() if kind.is_lazy else at_once():
             if own.others is None and kind.frame is not None:
                 return own.series(kind.frame, kind.source, name, self.calibration)
@@ -322,7 +322,10 @@ class Fitted:
         """
         reference, calibration = self.reference, self.calibration
         if X is None:
-            own, approximation = self.own_values.known(), self._certified(self.certificate)
+            own, approximation = (
+                self.nominal_scores.known(),
+                self._certified(self.certificate),
+            )
             statistic, compared = own.blocks(reference, calibration, approximation)
             return statistic, calibration.own_p_values(compared, own.is_own_blocks())
         rows = X.rows if isinstance(X, Table) else self.table(X).rows

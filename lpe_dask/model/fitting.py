@@ -24,39 +24,43 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.model.audit import Audit, Sample, sample_of
-from lpe_dask.model.calibration_split import Division, divide, fewer_calibration_rows
+from lpe_dask.model.calibration_split import (
+    CalibrationSplit,
+    default_calibration_size,
+    split_calibration,
+)
 from lpe_dask.model.calibration_warnings import (
     warn_if_nothing_can_be_flagged,
     warn_of_false_alarms,
 )
 from lpe_dask.model.certificate import (
     NOMINAL_DRAW,
+    ApproximationSettings,
     Certificate,
-    Quality,
     certificate_of,
     draws,
 )
-from lpe_dask.model.fitted import Fitted, NominalKind
+from lpe_dask.model.fitted import Fitted, InputKind
 from lpe_dask.model.learning.metrics import check_order, graph_params
 from lpe_dask.model.learning.scaling import check_determined, learn_preparation
-from lpe_dask.model.nominal_scores import OwnValues
+from lpe_dask.model.nominal_scores import NominalScores
 from lpe_dask.model.parameters import (
-    FORMS,
+    SCALE_FORMS,
     check_parameters,
-    learned_by,
+    learned_components_of,
     neighbors_by_rule,
     radius_by_rule,
 )
-from lpe_dask.model.persistence.checkpoint import Checkpoint, measure_numbered
+from lpe_dask.model.persistence.checkpoint import Checkpoint, measure_with_checkpoint
 from lpe_dask.model.scale_advice import advise_scale
 from lpe_dask.pvalues import (
-    COUNTS_ITSELF,
+    INCLUDES_SELF,
     Calibration,
-    DensityWeight,
+    LikelihoodRatio,
     choose_calibration,
     log_densities,
+    log_likelihood_ratio,
     threshold,
-    weigh,
 )
 from lpe_dask.search import (
     AUDITED_ROWS,
@@ -104,11 +108,11 @@ class FitPlan:
     division : Division
     statistic : Statistic
     learned : str, optional
-        What is learned from the nominal rows; see `validity.what_is_learned`.
+        What is learned from the nominal rows; see `validity.learned_components`.
     """
 
     parameters: Mapping[str, Any]
-    division: Division
+    division: CalibrationSplit
     statistic: Statistic
     learned: str | None
 
@@ -149,7 +153,7 @@ def plan_fit(
     ValueError
         If there are not enough rows.
     """
-    learned, reason = learned_by(parameters), None
+    learned, reason = learned_components_of(parameters), None
     calibration, seed = parameters["calibration"], parameters["random_state"]
     if calibration == "auto":
         n_numbers = n_features - n_categorical
@@ -157,12 +161,12 @@ def plan_fit(
         seed = seed or 0  # the same draw at each fit
     size = parameters["calibration_size"]
     if size is None and parameters["algorithm"] == "nn_descent":
-        size = fewer_calibration_rows(calibration, n_rows)
-    division = divide(calibration, n_rows, size, seed)
+        size = default_calibration_size(calibration, n_rows)
+    division = split_calibration(calibration, n_rows, size, seed)
     statistic = _statistic(parameters, division, n_features)
     if "covariance" in (learned or ""):
         n_learned_from = division.n_reference if division.is_held_out else n_rows
-        n_scaled = len(FORMS[parameters["scale"]]) * n_features
+        n_scaled = len(SCALE_FORMS[parameters["scale"]]) * n_features
         check_determined(n_learned_from, n_scaled)
     if reason is not None:
         logger.info("calibration=%s: %s", division.kind, reason)
@@ -170,7 +174,7 @@ def plan_fit(
 
 
 def _statistic(
-    parameters: Mapping[str, Any], division: Division, n_features: int
+    parameters: Mapping[str, Any], division: CalibrationSplit, n_features: int
 ) -> Statistic:
     """Return what is asked of rows: K, or the radius; checked, or by their rules."""
     n, radius = division.n_reference, parameters["radius"]
@@ -245,7 +249,7 @@ def fit_model(
     search = _Search(nominal, plan, table.labels, places, checkpoint)
     reference, statistic = search.measure()
     graph, log_density = parameters["graph"], parameters["anomaly_log_density"]
-    weight = None if log_density is None else DensityWeight(log_density, graph)
+    weight = None if log_density is None else LikelihoodRatio(log_density, graph)
     compared = statistic
     if weight is not None:
         compared = _weighed(nominal, plan.division, statistic, weight)
@@ -256,12 +260,12 @@ def fit_model(
         offset=threshold(parameters["alpha"]),
         reference=reference,
         calibration=Calibration.of(
-            graph, COUNTS_ITSELF[plan.division.kind], weight, np.sort(compared)
+            graph, INCLUDES_SELF[plan.division.kind], weight, np.sort(compared)
         ),
-        own_values=OwnValues.of(
+        nominal_scores=NominalScores.of(
             X, nominal, plan.division, statistic, compared, categories, minima
         ),
-        nominal=NominalKind(
+        nominal=InputKind(
             table.restore, table.frame, table.source, table.is_lazy, Origin(given)
         ),
         division=replace(plan.division),  # without what it has drawn
@@ -270,7 +274,7 @@ def fit_model(
         ranges=nominal.ranges,
     )
     if reference.space.is_indexed:
-        quality = Quality.of(parameters)
+        quality = ApproximationSettings.of(parameters)
         certificate = search.certify(fitted, quality)
         fitted = replace(fitted, quality=quality, certificate=certificate)
     warn_if_nothing_can_be_flagged(fitted)
@@ -323,12 +327,12 @@ class _Search:
             random_state=parameters["random_state"],
         )  # fmt: skip
         numbers = division.calibration
-        if division.own_part is not None:
-            part = self._part(division.own_part)
+        if division.calibration_pool is not None:
+            part = self._part(division.calibration_pool)
             own = self._reference(part, preparation, is_exact=True)
             assert numbers is not None
-            chosen = np.searchsorted(division.own_part, numbers)
-            statistic = measure_numbered(
+            chosen = np.searchsorted(division.calibration_pool, numbers)
+            statistic = measure_with_checkpoint(
                 chosen, own.shape.n_reference, own.nominal_tasks, checkpoint
             )
             del own  # its memory is free before the other part is packed
@@ -340,7 +344,7 @@ class _Search:
         else:
             tasks = partial(_tasks_of_rows, reference, rows)
         assert numbers is not None
-        statistic = measure_numbered(numbers, len(rows), tasks, checkpoint)
+        statistic = measure_with_checkpoint(numbers, len(rows), tasks, checkpoint)
         return self._indexed(reference), statistic
 
     def _indexed(self, reference: Reference) -> Reference:
@@ -348,7 +352,7 @@ class _Search:
         is_indexed = reference.space.is_indexed
         return reference.indexed() if is_indexed else reference
 
-    def certify(self, fitted: Fitted, quality: Quality) -> Certificate:
+    def certify(self, fitted: Fitted, quality: ApproximationSettings) -> Certificate:
         """Return the certificate of nominal rows that are no calibration rows; computes.
 
         Raises
@@ -424,9 +428,9 @@ def _tasks_of_rows(
 
 def _weighed(
     nominal: Nominal,
-    division: Division,
+    division: CalibrationSplit,
     statistic: NDArray[np.float64],
-    weight: DensityWeight,
+    weight: LikelihoodRatio,
 ) -> NDArray[np.float64]:
     """Return the weighed statistic of the calibration rows, of shape (m,); computes."""
     rows = nominal.rows
@@ -435,7 +439,9 @@ def _weighed(
     logs = map_blocks(
         [rows], _log_densities, weight.log_density, name="log-density", dtype=np.float64
     )
-    return weigh(weight.graph, np.asarray(*compute(logs)), statistic, rows.shape[1])
+    return log_likelihood_ratio(
+        weight.graph, np.asarray(*compute(logs)), statistic, rows.shape[1]
+    )
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

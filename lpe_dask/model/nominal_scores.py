@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.model.calibration_split import Division
+from lpe_dask.model.calibration_split import CalibrationSplit
 from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference
 from lpe_dask.storage import FLOAT64, StoredFile
@@ -43,7 +43,7 @@ _NAME = "lpe-nominal-statistic"
 
 
 @dataclass(frozen=True, slots=True)
-class OwnValues:
+class NominalScores:
     """The statistics of the nominal rows.
 
     Attributes
@@ -80,7 +80,7 @@ class OwnValues:
     categories: Categories | None = None
     minima: Minima = NO_MINIMA
 
-    def known(self) -> OwnValues:
+    def known(self) -> NominalScores:
         """Return these, which are at hand."""
         return self
 
@@ -97,12 +97,12 @@ class OwnValues:
         cls,
         X: Any,
         nominal: Nominal,
-        division: Division,
+        division: CalibrationSplit,
         statistic: NDArray[np.float64],
         compared: NDArray[np.float64],
         categories: Categories | None = None,
         minima: Minima = NO_MINIMA,
-    ) -> OwnValues:
+    ) -> NominalScores:
         """Return what fit has found out about the rows of ``X``.
 
         Parameters
@@ -190,7 +190,7 @@ class OwnValues:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredOwnValues:
+class StoredNominalScores:
     """The statistics of the nominal rows in a file of a model, read when asked for.
 
     Attributes
@@ -214,7 +214,7 @@ class StoredOwnValues:
         names = _COLUMNS if self.is_weighed else _COLUMNS[:1]
         return self.file.columns(dict.fromkeys(names, FLOAT64), self.n_input)
 
-    def known(self) -> OwnValues:
+    def known(self) -> NominalScores:
         """Return the statistics, read now."""
         values = self.columns()
         if values is None:
@@ -226,7 +226,7 @@ class StoredOwnValues:
         statistic = compared = Held(values[_COLUMNS[0]], _NAME)
         if self.is_weighed:
             compared = Held(values[_COLUMNS[1]], _NAME)
-        return OwnValues(statistic, compared, (len(statistic.value),))
+        return NominalScores(statistic, compared, (len(statistic.value),))
 
 
 def _placed(values: NDArray[np.float64], places: NDArray[np.int64], n_input: int) -> Held:

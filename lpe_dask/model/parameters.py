@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from types import SimpleNamespace
 from typing import Any
 
-from lpe_dask.pvalues import COUNTS_ITSELF, what_is_learned
+from lpe_dask.pvalues import INCLUDES_SELF, learned_components
 from lpe_dask.tables import places_of
 
 #: metric -> the parameters that it takes.
@@ -29,7 +29,7 @@ METRIC_PARAMS = {
 
 #: scale -> the forms that it gives each column, as what is added to its name. All columns
 #: come in the first form, then all in the next.
-FORMS: dict[str | None, tuple[str, ...]] = {
+SCALE_FORMS: dict[str | None, tuple[str, ...]] = {
     None: ("",),
     "minmax": ("",),
     "standard": ("",),
@@ -278,7 +278,7 @@ PARAMETERS = {
         """'{"w": [1, 0.5]}' for weights.  [default: learned from the nominal rows]""",
     ),
     "scale": Parameter(
-        choices=tuple(FORMS),
+        choices=tuple(SCALE_FORMS),
         help="Bring the columns to one scale, learned from the nominal rows: start with "
         "standard, unless all have one unit; quantile: the share of nominal rows below.",
     ),
@@ -327,7 +327,7 @@ PARAMETERS = {
     ),
     "calibration": Parameter(
         "auto",
-        choices=("auto", *COUNTS_ITSELF),
+        choices=("auto", *INCLUDES_SELF),
         help="Which nominal rows p-values compare with: all, each left out; half of them; "
         "or a part measured like new rows, which is valid for any number of rows. auto: "
         "loo where nothing is learned from the rows, or from many; else conformal.",
@@ -363,26 +363,28 @@ PARAMETERS = {
 
 def with_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return all arguments of `LPE`, those not given as their defaults say."""
-    check_names("LPE", arguments)
+    reject_unknown_arguments("LPE", arguments)
     return {name: known.default for name, known in PARAMETERS.items()} | dict(arguments)
 
 
-def learned_by(parameters: Mapping[str, Any]) -> str | None:
-    """Return what a fit learns from the nominal rows; see `validity.what_is_learned`."""
-    return what_is_learned(*(parameters[n] for n in ("scale", "metric", "metric_params")))
+def learned_components_of(parameters: Mapping[str, Any]) -> str | None:
+    """Return what a fit learns from the nominal rows; see `validity.learned_components`."""
+    return learned_components(
+        *(parameters[n] for n in ("scale", "metric", "metric_params"))
+    )
 
 
 #: Parameters that decide about results only where neighbors may be missed.
-ABOUT_SEARCH = ("algorithm", "max_p_error", "recheck")
+SEARCH_PARAMETERS = ("algorithm", "max_p_error", "recheck")
 
 
-def recheck_level(parameters: Mapping[str, Any]) -> float:
+def exact_level(parameters: Mapping[str, Any]) -> float:
     """Return up to which p-value rows are measured exactly where neighbors are missed."""
     recheck = parameters["recheck"]
     return float(parameters["alpha"] if recheck is None else recheck)
 
 
-def check_names(function: str, arguments: Mapping[str, Any]) -> None:
+def reject_unknown_arguments(function: str, arguments: Mapping[str, Any]) -> None:
     """Raise TypeError for arguments of a function that are none of `LPE`."""
     unknown = sorted(set(arguments) - set(PARAMETERS))
     if "contamination" in unknown:

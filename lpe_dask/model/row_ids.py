@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.model.nominal_scores import OwnValues
+from lpe_dask.model.nominal_scores import NominalScores
 
 
-def input_places(fitted: Fitted, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def input_positions(fitted: Fitted, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the places in the input of `LPE.fit` of rows of the reference.
 
     Parameters
@@ -37,7 +37,7 @@ def input_places(fitted: Fitted, numbers: NDArray[np.int64]) -> NDArray[np.int64
     return np.where(numbers < 0, -1, searched[np.maximum(numbers, 0)])
 
 
-def reference_numbers(fitted: Fitted, places: NDArray[np.int64]) -> NDArray[np.int64]:
+def reference_ids(fitted: Fitted, places: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the numbers in the reference of rows of the input of `LPE.fit`.
 
     -1 for rows that are not in it.
@@ -45,7 +45,7 @@ def reference_numbers(fitted: Fitted, places: NDArray[np.int64]) -> NDArray[np.i
     Raises
     ------
     ValueError
-        For a model that does not tell; see `input_places`.
+        For a model that does not tell; see `input_positions`.
     """
     searched = _searched(fitted)
     if searched is None:
@@ -59,8 +59,8 @@ def reference_numbers(fitted: Fitted, places: NDArray[np.int64]) -> NDArray[np.i
 
 def _searched(fitted: Fitted) -> NDArray[np.int64] | None:
     """Return the places of all rows of the reference, ascending; None if not known."""
-    own = fitted.own_values
-    if isinstance(own, OwnValues) and own.numbers is not None:
+    own = fitted.nominal_scores
+    if isinstance(own, NominalScores) and own.numbers is not None:
         return np.flatnonzero(own.numbers.value >= 0)
     is_drawn = fitted.reference.shape.n_reference < fitted.n_samples
     if fitted.n_dropped == 0:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 logger = logging.getLogger(__name__)
 
 #: A column with more of the squared distance than this leaves nothing to the others.
-MOST_SHARE = 0.9
+MAX_SHARE = 0.9
 
 #: Pairs of rows that the share is the median of; fewer bytes than the sample has.
 _PAIRS = 1000
@@ -44,13 +44,13 @@ def advise_scale(
         return
     shares = typical_shares(sample, categorical)
     place = int(shares.argmax())
-    if not shares[place] > MOST_SHARE or place in categorical:  # these have no scale
+    if not shares[place] > MAX_SHARE or place in categorical:  # these have no scale
         return
     with np.errstate(over="ignore", invalid="ignore"):
         deviations = sample.std(axis=0, dtype=np.float64)
         scaled = sample / np.where(deviations > 0, deviations, 1.0)
     # Else all others are alike in most rows, or everywhere.
-    if typical_shares(scaled, categorical)[place] > MOST_SHARE:
+    if typical_shares(scaled, categorical)[place] > MAX_SHARE:
         return
     logger.warning(
         "%s makes up %.0f %% of the typical distance between nominal rows, so that "

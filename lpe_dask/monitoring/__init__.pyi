@@ -4,9 +4,9 @@ from .api import drift as drift
 from .api import is_exact as is_exact
 from .bins import PValueBins as PValueBins
 from .config import DriftConfig as DriftConfig
+from .new_values import NewValueCounts as NewValueCounts
 from .new_values import NominalColumn as NominalColumn
-from .new_values import UnseenCounts as UnseenCounts
 from .result import Drift as Drift
 from .state import new_state as new_state
-from .verdict import share_between as share_between
+from .verdict import clopper_pearson_interval as clopper_pearson_interval
 from .verdict import update as update

@@ -147,10 +147,10 @@ def drift(
 
 def bins_of(calibration: Calibration, alpha: float) -> PValueBins:
     """Return the bins in which p-values are counted, to see whether they drift."""
-    n_places = len(calibration.values) + calibration.counts_itself
+    n_places = len(calibration.values) + calibration.includes_self
     p_values = calibration.function()(calibration.values, calibration.values)
-    ranks = np.rint(p_values * n_places).astype(np.int64) - calibration.counts_itself
-    return PValueBins.of(ranks, alpha, calibration.counts_itself)
+    ranks = np.rint(p_values * n_places).astype(np.int64) - calibration.includes_self
+    return PValueBins.of(ranks, alpha, calibration.includes_self)
 
 
 def is_exact(calibration_kind: str) -> bool:
@@ -161,7 +161,7 @@ def is_exact(calibration_kind: str) -> bool:
 def calibration_id(calibration: Calibration) -> str:
     """Return what tells a calibration from others: a hash of its values."""
     content = hashlib.sha256(np.ascontiguousarray(calibration.values).data)
-    content.update(f"{calibration.graph} {calibration.counts_itself}".encode())
+    content.update(f"{calibration.graph} {calibration.includes_self}".encode())
     return content.hexdigest()[:16]
 
 

@@ -27,7 +27,7 @@ _UPPER = (
 _LEAST_BULK, _ALPHAS = 0.1, 2
 
 #: Numbers before those of the bulk bins: rows, rows_nan, flagged, tail.
-N_OTHERS = 4
+N_TOTALS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class BinCounts:
     @classmethod
     def of(cls, numbers: Any) -> BinCounts:
         """Return what `PValueBins.count` has counted, or a sum of that."""
-        rows, rows_nan, flagged, tail = map(int, numbers[:N_OTHERS])
-        bulk = np.asarray(numbers[N_OTHERS:], np.int64)
+        rows, rows_nan, flagged, tail = map(int, numbers[:N_TOTALS])
+        bulk = np.asarray(numbers[N_TOTALS:], np.int64)
         return cls(rows, rows_nan, flagged, tail, bulk)
 
     @property
@@ -67,13 +67,13 @@ class BinCounts:
 class PValueBins:
     """Bins of j, how many calibration rows are at least as anomalous as a row.
 
-    The p-value is ``(j + counts_itself) / (n_calibration + counts_itself)``.
+    The p-value is ``(j + includes_self) / (n_calibration + includes_self)``.
 
     Attributes
     ----------
     n_calibration : int
         m.
-    counts_itself : {0, 1}
+    includes_self : {0, 1}
     alpha : float
     flag : int
         The largest j with a p-value of at most alpha; -1 if there is none.
@@ -84,14 +84,14 @@ class PValueBins:
     """
 
     n_calibration: int
-    counts_itself: int
+    includes_self: int
     alpha: float
     flag: int
     above: int
     edges: tuple[int, ...]
 
     @classmethod
-    def of(cls, ranks: NDArray[np.integer], alpha: float, counts_itself: int) -> PValueBins:
+    def of(cls, ranks: NDArray[np.integer], alpha: float, includes_self: int) -> PValueBins:
         """Return the bins for a calibration.
 
         Parameters
@@ -100,7 +100,7 @@ class PValueBins:
             The j of each calibration row: how many are at least as anomalous, with itself.
         alpha : float
             Level of flagged rows.
-        counts_itself : {0, 1}
+        includes_self : {0, 1}
 
         Examples
         --------
@@ -108,7 +108,7 @@ class PValueBins:
         (10, 12, 15)
         """
         m, occurring = len(ranks), np.unique(ranks)
-        flag = _last_flagged(alpha, m, counts_itself)
+        flag = _last_flagged(alpha, m, includes_self)
         above = int(max(occurring[occurring <= flag], default=0))
         least = max(_LEAST_BULK, _ALPHAS * alpha)
         inner = occurring[(occurring >= least * m) & (occurring < m)]
@@ -117,7 +117,7 @@ class PValueBins:
             nearest = int(inner[np.argmin(np.abs(inner - target * m))]) if len(inner) else m
             if nearest < m and (not edges or nearest > edges[-1]):
                 edges.append(nearest)
-        return cls(m, counts_itself, alpha, flag, above, (*edges, m))
+        return cls(m, includes_self, alpha, flag, above, (*edges, m))
 
     @property
     def widths(self) -> NDArray[np.int64]:
@@ -149,8 +149,8 @@ class PValueBins:
         """
         p_values = checked_p_values(p_values)
         known = p_values[~np.isnan(p_values)]
-        n_places = self.n_calibration + self.counts_itself
-        ranks = np.rint(known * n_places).astype(np.int64) - self.counts_itself
+        n_places = self.n_calibration + self.includes_self
+        ranks = np.rint(known * n_places).astype(np.int64) - self.includes_self
         which = np.searchsorted(self.edges, ranks)
         in_bins = np.bincount(which, minlength=len(self.edges))
         n_nan, n_flagged = len(p_values) - len(known), (ranks <= self.flag).sum()
@@ -177,7 +177,7 @@ class PValueBins:
         gaps = np.diff([-1, self.above if self.flag >= 0 else -1, *self.edges])
         rows = [counts.flagged, counts.tail - counts.flagged, *counts.bulk.tolist()]
         first = 0 if self.flag >= 0 else 1
-        upper = (ends + self.counts_itself) / (m + self.counts_itself)
+        upper = (ends + self.includes_self) / (m + self.includes_self)
         return {
             "upper": upper[first:].tolist(),
             "promised": (gaps / (m + 1))[first:].tolist(),
@@ -185,12 +185,12 @@ class PValueBins:
         }
 
 
-def _last_flagged(alpha: float, m: int, counts_itself: int) -> int:
+def _last_flagged(alpha: float, m: int, includes_self: int) -> int:
     """Return the largest j whose p-value, as a float64, is at most alpha; -1 for none."""
-    n_places = m + counts_itself
-    j = min(m, math.floor(alpha * n_places) - counts_itself)
-    while j < m and (j + 1 + counts_itself) / n_places <= alpha:
+    n_places = m + includes_self
+    j = min(m, math.floor(alpha * n_places) - includes_self)
+    while j < m and (j + 1 + includes_self) / n_places <= alpha:
         j += 1
-    while j >= 0 and (j + counts_itself) / n_places > alpha:
+    while j >= 0 and (j + includes_self) / n_places > alpha:
         j -= 1
     return max(-1, j)

@@ -44,7 +44,7 @@ _MOST_TILT = 6.0
 _NO_LENGTH = 1e-12
 
 
-def bets(widths: NDArray[np.floating | np.integer]) -> NDArray[np.float64]:
+def bet_exponents(widths: NDArray[np.floating | np.integer]) -> NDArray[np.float64]:
     """Return the exponents by which bets tilt the bins, of shape (n_bets, n_bulk).
 
     Directions are location, spread, and either end, each of mean 0 and variance 1 under
@@ -91,7 +91,7 @@ def log_ratios(
     return np.asarray(alternative - null[..., None])
 
 
-def after_run(
+def update_log_wealth(
     log_wealth: NDArray[np.float64], ratios: NDArray[np.float64], run: int
 ) -> NDArray[np.float64]:
     """Return the logarithm of what each bet has after a run, of shape (..., n_bets).

@@ -56,14 +56,14 @@ class NominalColumn:
         0.0033
         """
         if self.rare is None:
-            return upper_bound(1, self.rows, level)
+            return clopper_pearson_upper(1, self.rows, level)
         t = math.log(3 / level)
         once, twice = ((math.sqrt(f + t / 2) + math.sqrt(t / 2)) ** 2 for f in self.rare)
         return min(1.0, (once + 2 * math.sqrt(t * twice) + t) / max(1, self.rows))
 
 
 @dataclass(frozen=True, slots=True)
-class UnseenCounts:
+class NewValueCounts:
     """What some rows have in each column, in the order of the columns.
 
     Attributes
@@ -84,7 +84,7 @@ class UnseenCounts:
         return self.rows - self.missing
 
 
-def exceeding(
+def columns_in_excess(
     columns: Sequence[NominalColumn],
     counts: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
     run: int,
@@ -109,17 +109,17 @@ def exceeding(
         place
         for known, unseen in counts
         for place in map(int, np.flatnonzero(unseen))
-        if lower_bound(int(unseen[place]), int(known[place]), of_run)
+        if clopper_pearson_lower(int(unseen[place]), int(known[place]), of_run)
         > columns[place].unseen_bound(of_column)
     }
     return sorted(found)
 
 
-def lower_bound(x: int, n: int, error: float) -> float:
+def clopper_pearson_lower(x: int, n: int, error: float) -> float:
     """Return the lower limit of a share of which x of n were seen (Clopper, Pearson)."""
     return float(betaincinv(x, n - x + 1, error)) if x > 0 else 0.0
 
 
-def upper_bound(x: int, n: int, error: float) -> float:
+def clopper_pearson_upper(x: int, n: int, error: float) -> float:
     """Return the upper limit of a share of which x of n were seen (Clopper, Pearson)."""
     return float(betainccinv(x + 1, n - x, error)) if x < n else 1.0

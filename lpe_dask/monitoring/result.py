@@ -13,7 +13,7 @@ _MOST_COLUMNS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class UnseenValues:
+class NewValues:
     """Missing values, and values that no nominal row has, in a column.
 
     Attributes
@@ -84,7 +84,7 @@ class Drift:
     reference_rows : int, optional
         Of the first runs that later ones are tested against. None: the calibration rows are
         what runs are tested against.
-    unseen_values : list of UnseenValues
+    unseen_values : list of NewValues
         Of columns that have any in this run.
     state : dict
         For the next run; values of JSON. Its "runs" are what is remembered of the runs up
@@ -111,7 +111,7 @@ class Drift:
     consecutive_excess_runs: int
     n_calibration: int
     reference_rows: int | None
-    unseen_values: list[UnseenValues]
+    unseen_values: list[NewValues]
     state: dict[str, Any]
 
     def __str__(self) -> str:

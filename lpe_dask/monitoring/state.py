@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lpe_dask.monitoring.bins import BinCounts, PValueBins
-from lpe_dask.monitoring.eprocess import bets
+from lpe_dask.monitoring.eprocess import bet_exponents
 
 #: The version of the format of a state.
 FORMAT = 2
 
 #: Runs that together carry the size of a shift; runs that a state remembers.
-RECENT, REMEMBERED = 7, 200
+RECENT, MAX_RUNS = 7, 200
 
 #: Rows of the first runs that are the reference of later ones, where calibration rows are
 #: none; and rows of up to `RECENT` runs below which nothing is said of drift.
@@ -26,7 +26,7 @@ CALIBRATION_ROWS, MIN_ROWS = 1000, 100
 #: Rows of the first runs that a bin needs: with fewer it is joined to the next one.
 _LEAST_ROWS = 20
 
-_ANEW = "Start anew (state=None)."
+_RESET_HINT = "Start anew (state=None)."
 
 Verdict = Literal[
     "no drift", "drift", "invalid input", "too few rows to test", "calibrating"
@@ -185,12 +185,12 @@ def new_state(
         edges=list(bins.edges), delta=delta, sums=[0] * n_bulk,
         reference=None if is_exact else [0] * (n_bulk + 2),
     )  # fmt: skip
-    return with_wealth(state, bins).model_dump(mode="json")
+    return reset_wealth(state, bins).model_dump(mode="json")
 
 
-def with_wealth(state: DriftState, bins: PValueBins) -> DriftState:
+def reset_wealth(state: DriftState, bins: PValueBins) -> DriftState:
     """Return a state with bets on which nothing was put yet."""
-    n_bets = len(bets(Reference.of(bins, state).prior))
+    n_bets = len(bet_exponents(Reference.of(bins, state).prior))
     return state.model_copy(update={"wealth": [None] * n_bets})
 
 
@@ -201,10 +201,10 @@ def with_reference_rows(
     assert state.reference is not None
     more = [counts.flagged, counts.tail, *counts.bulk.tolist()]
     reference = [a + b for a, b in zip(state.reference, more, strict=True)]
-    return with_wealth(state.model_copy(update={"reference": reference}), bins)
+    return reset_wealth(state.model_copy(update={"reference": reference}), bins)
 
 
-def checked_state(state: Mapping[str, Any], bins: PValueBins) -> DriftState:
+def validate_state(state: Mapping[str, Any], bins: PValueBins) -> DriftState:
     """Return a state that came from a file, if it is one of these bins."""
     try:
         content = dict(state)
@@ -215,10 +215,12 @@ def checked_state(state: Mapping[str, Any], bins: PValueBins) -> DriftState:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise ValueError(
-            f"the state of earlier runs is damaged ({where}: {first['msg']}). {_ANEW}"
+            f"the state of earlier runs is damaged ({where}: {first['msg']}). {_RESET_HINT}"
         ) from None
     except (TypeError, ValueError) as error:
-        raise ValueError(f"this is no state of earlier runs ({error}). {_ANEW}") from None
+        raise ValueError(
+            f"this is no state of earlier runs ({error}). {_RESET_HINT}"
+        ) from None
     n_bulk = len(bins.widths)
     lengths = {len(checked.sums), *(len(of_run) - 1 for of_run in checked.recent)}
     if checked.reference is not None:
@@ -229,10 +231,10 @@ def checked_state(state: Mapping[str, Any], bins: PValueBins) -> DriftState:
         raise ValueError(
             f"the state belongs to another model: it has {found[0]} calibration rows and "
             f"alpha={found[1]:g}, but this one {wanted[0]} and {wanted[1]:g}, or other "
-            f"bins. {_ANEW}"
+            f"bins. {_RESET_HINT}"
         )
-    if len(checked.wealth) != len(bets(Reference.of(bins, checked).prior)):
-        raise ValueError(f"the state of earlier runs is damaged (wealth). {_ANEW}")
+    if len(checked.wealth) != len(bet_exponents(Reference.of(bins, checked).prior)):
+        raise ValueError(f"the state of earlier runs is damaged (wealth). {_RESET_HINT}")
     if len(checked.known) != len(checked.unseen):
-        raise ValueError(f"the state of earlier runs is damaged (unseen). {_ANEW}")
+        raise ValueError(f"the state of earlier runs is damaged (unseen). {_RESET_HINT}")
     return checked

@@ -34,25 +34,30 @@ from scipy.special import ndtri
 
 from lpe_dask.monitoring.bins import BinCounts, PValueBins
 from lpe_dask.monitoring.config import DEFAULT_CONFIG, DriftConfig
-from lpe_dask.monitoring.eprocess import after_run, bets, log_evidence, log_ratios
-from lpe_dask.monitoring.new_values import (
-    NominalColumn,
-    UnseenCounts,
-    exceeding,
-    lower_bound,
-    upper_bound,
+from lpe_dask.monitoring.eprocess import (
+    bet_exponents,
+    log_evidence,
+    log_ratios,
+    update_log_wealth,
 )
-from lpe_dask.monitoring.result import Drift, UnseenValues
+from lpe_dask.monitoring.new_values import (
+    NewValueCounts,
+    NominalColumn,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    columns_in_excess,
+)
+from lpe_dask.monitoring.result import Drift, NewValues
 from lpe_dask.monitoring.state import (
+    MAX_RUNS,
     MIN_ROWS,
     RECENT,
-    REMEMBERED,
     Change,
     DriftState,
     Reference,
     RunRecord,
     Verdict,
-    checked_state,
+    validate_state,
     with_reference_rows,
 )
 
@@ -66,16 +71,18 @@ _N_TESTS = 3
 LEVEL = 0.95
 
 
-def share_between(n_flagged: int, n_rows: int) -> tuple[float, float]:
+def clopper_pearson_interval(n_flagged: int, n_rows: int) -> tuple[float, float]:
     """Return the Clopper-Pearson interval of a share.
 
     Examples
     --------
-    >>> [round(end, 4) for end in share_between(5, 100)]
+    >>> [round(end, 4) for end in clopper_pearson_interval(5, 100)]
     [0.0164, 0.1128]
     """
     error = (1 - LEVEL) / 2
-    return lower_bound(n_flagged, n_rows, error), upper_bound(n_flagged, n_rows, error)
+    return clopper_pearson_lower(n_flagged, n_rows, error), clopper_pearson_upper(
+        n_flagged, n_rows, error
+    )
 
 
 def update(
@@ -86,7 +93,7 @@ def update(
     output: str = "",
     config: DriftConfig = DEFAULT_CONFIG,
     columns: Sequence[NominalColumn] = (),
-    unseen: UnseenCounts | None = None,
+    unseen: NewValueCounts | None = None,
 ) -> Drift:
     """Return what a run says, and the state after it; changes nothing that is given.
 
@@ -104,7 +111,7 @@ def update(
     config : DriftConfig
     columns : sequence of NominalColumn
         What nominal rows have in the columns that are measured.
-    unseen : UnseenCounts, optional
+    unseen : NewValueCounts, optional
         What the rows of the run have there; None: it is not known.
 
     Raises
@@ -127,16 +134,16 @@ def update(
     >>> drift.changed_since
     {'run': 'Wed', 'output': '', 'number': 3}
     """
-    before, counts = checked_state(state, bins), BinCounts.of(numbers)
-    invalid = _why_invalid(before, bins, counts)
+    before, counts = validate_state(state, bins), BinCounts.of(numbers)
+    invalid = _invalid_reason(before, bins, counts)
     number = before.counted_runs + (invalid is None)
     numbered = {"n_runs": before.n_runs + 1, "counted_runs": number}
     run = run or f"run {numbered['n_runs']}"
     before = before.model_copy(update=numbered)
-    values: list[UnseenValues] = []
+    values: list[NewValues] = []
     if invalid is None and unseen is not None:
         before, values = _with_unseen(before, columns, unseen)
-    unlike = None if invalid else _why_unlike(before, bins, counts, config, values)
+    unlike = None if invalid else _early_drift_reason(before, bins, counts, config, values)
     after = before
     if invalid is None and not (unlike and before.is_calibrating):
         now = Change(run=run, output=output, number=number)
@@ -152,7 +159,7 @@ def update(
         shift=seen.shift[0], recent_shift=seen.recent_shift[0],
         log10_evidence=round(after.evidence / math.log(10), 3),
     )  # fmt: skip
-    runs = [*before.runs, record][-REMEMBERED:]
+    runs = [*before.runs, record][-MAX_RUNS:]
     kept = after.model_copy(update={"runs": runs, "consecutive_excess_runs": excess})
     change, reference = after.change, after.reference
     return Drift(
@@ -194,11 +201,11 @@ class _Seen:
         share = between = promised = None
         if counts.measured > 0:
             share = counts.flagged / counts.measured
-            between = share_between(counts.flagged, counts.measured)
+            between = clopper_pearson_interval(counts.flagged, counts.measured)
         if before.is_calibrating:
             return cls(share, between, promised, (0.0, 0.0), (0.0, 0.0))
         reference = Reference.of(bins, after)
-        promised = _promise(reference.flagged, reference.rows, (1 - LEVEL) / 2)
+        promised = _beta_interval(reference.flagged, reference.rows, (1 - LEVEL) / 2)
         bulk = reference.bulk + np.array(after.sums)
         recent = sum(map(_bulk_of, after.recent), 0 * counts.bulk)
         return cls(
@@ -221,8 +228,8 @@ def _with_run(
         earlier = sum(map(_bulk_of, before.recent), sums.astype(np.int64))
         urn = reference.prior + reference.joined(earlier)
         wealth = np.array([-np.inf if w is None else w for w in before.wealth])
-        ratios = log_ratios(urn, reference.joined(bulk), bets(reference.prior))
-        wealth = after_run(wealth, ratios, tested)
+        ratios = log_ratios(urn, reference.joined(bulk), bet_exponents(reference.prior))
+        wealth = update_log_wealth(wealth, ratios, tested)
         evidence = float(log_evidence(wealth, tested))
         update["evidence"] = evidence
         update["wealth"] = [float(w) if w > -np.inf else None for w in wealth]
@@ -286,15 +293,15 @@ class _Test:
             (reference.flagged, self.counts.flagged, alarms),
             (reference.tail, self.counts.tail, small),
         ):
-            low, high = _promise(k, reference.rows, error)
+            low, high = _beta_interval(k, reference.rows, error)
             most = high * (1 + self.config.tolerance) + self.config.anomalies
-            if lower_bound(x, n_rows, spent) > most:
+            if clopper_pearson_lower(x, n_rows, spent) > most:
                 return (
                     f"{x / n_rows:.2%} of the rows {name}: false alarms and anomalies "
                     f"explain up to {most:.2%}"
                 )
             least = low * (1 - self.config.tolerance)
-            if upper_bound(x, n_rows, spent) < least:
+            if clopper_pearson_upper(x, n_rows, spent) < least:
                 return (
                     f"{x / n_rows:.2%} of the rows {name}: at least {least:.2%} were "
                     f"expected"
@@ -303,16 +310,18 @@ class _Test:
 
 
 def _with_unseen(
-    state: DriftState, columns: Sequence[NominalColumn], unseen: UnseenCounts
-) -> tuple[DriftState, list[UnseenValues]]:
+    state: DriftState, columns: Sequence[NominalColumn], unseen: NewValueCounts
+) -> tuple[DriftState, list[NewValues]]:
     """Return a state with the values of a run, and which columns have odd ones."""
     known, of_all = unseen.known, unseen.unseen
     if len(state.known) == len(columns):
         known, of_all = known + state.known, of_all + state.unseen
     counts = [(unseen.known, unseen.unseen), (known, of_all)]
-    reported = exceeding(columns, counts, state.counted_runs, state.delta / _N_TESTS)
+    reported = columns_in_excess(
+        columns, counts, state.counted_runs, state.delta / _N_TESTS
+    )
     values = [
-        UnseenValues(
+        NewValues(
             columns[place].name, int(unseen.missing[place]), int(unseen.unseen[place]),
             columns[place].rare is not None, place in reported,
         )
@@ -322,12 +331,12 @@ def _with_unseen(
     return state.model_copy(update=sums), values
 
 
-def _why_unlike(
+def _early_drift_reason(
     state: DriftState,
     bins: PValueBins,
     counts: BinCounts,
     config: DriftConfig,
-    values: Sequence[UnseenValues],
+    values: Sequence[NewValues],
 ) -> str | None:
     """Return in words how rows differ from nominal ones, whatever the reference is.
 
@@ -340,7 +349,8 @@ def _why_unlike(
         of.column
         for of in values
         if of.is_reported
-        and lower_bound(of.unseen, counts.rows - of.missing, error) > config.anomalies
+        and clopper_pearson_lower(of.unseen, counts.rows - of.missing, error)
+        > config.anomalies
     ]
     if names:
         return (
@@ -350,10 +360,10 @@ def _why_unlike(
     if not state.is_calibrating:
         return None
     error = state.delta / _N_TESTS / 8
-    _, high = _promise(bins.edges[0], bins.n_calibration, error)
+    _, high = _beta_interval(bins.edges[0], bins.n_calibration, error)
     most = max(_INVALID_SHARE, high * (1 + config.tolerance) + config.anomalies)
     spent = error * 6 / (math.pi * state.counted_runs) ** 2
-    if lower_bound(counts.tail, counts.measured, spent) <= most:
+    if clopper_pearson_lower(counts.tail, counts.measured, spent) <= most:
         return None
     return (
         f"{counts.tail / counts.measured:.2%} of the rows have p-values up to "
@@ -363,7 +373,7 @@ def _why_unlike(
 
 def _largest_of_tail(bins: PValueBins) -> float:
     """Return the largest p-value below those of the bulk."""
-    itself = bins.counts_itself
+    itself = bins.includes_self
     return (bins.edges[0] + itself) / (bins.n_calibration + itself)
 
 
@@ -373,7 +383,7 @@ def _has_excess(seen: _Seen, config: DriftConfig) -> bool:
     return seen.between[0] > seen.promised[1] * (1 + config.tolerance)
 
 
-def _why_invalid(state: DriftState, bins: PValueBins, counts: BinCounts) -> str | None:
+def _invalid_reason(state: DriftState, bins: PValueBins, counts: BinCounts) -> str | None:
     """Return in words why the rows of a run cannot be meant; None if they may be."""
     rows, measured = counts.rows, counts.measured
     if rows == 0:
@@ -408,11 +418,11 @@ def _shift(reference: NDArray[np.float64], bulk: NDArray[np.int64]) -> tuple[flo
     return float(gaps.max()), max(0.0, float(limits.max()))
 
 
-def _promise(k: int, n: int, error: float) -> tuple[float, float]:
+def _beta_interval(k: int, n: int, error: float) -> tuple[float, float]:
     """Return the interval of the share of new rows where k of n reference rows are.
 
     It is distributed as Beta; with ties between two such laws. -1: none can be there.
     """
     if k < 0:
         return 0.0, 0.0
-    return lower_bound(k, n, error), upper_bound(k, n, error)
+    return clopper_pearson_lower(k, n, error), clopper_pearson_upper(k, n, error)

@@ -17,7 +17,7 @@ from lpe_dask.pages.pictures import has_pictures, picture_of_p_values, picture_o
 from lpe_dask.pages.rendering import cut, is_number, parted, place, render, style, written
 
 #: Most bytes of a page.
-MOST_BYTES = 300_000
+MAX_BYTES = 300_000
 
 #: Rows, past runs, and items of other lists that a page shows at most.
 _N_ROWS, _N_RUNS, _N_ITEMS = 50, 200, 40
@@ -102,7 +102,7 @@ def report_page(summary: Mapping[str, Any]) -> str:
     Returns
     -------
     page : str
-        HTML without scripts, which loads nothing, of at most `MOST_BYTES`.
+        HTML without scripts, which loads nothing, of at most `MAX_BYTES`.
     """
     content, page = Content(summary), ""
     given = {
@@ -117,7 +117,7 @@ def report_page(summary: Mapping[str, Any]) -> str:
     }  # fmt: skip
     for n_columns in _N_COLUMNS:
         page = render("report.html.jinja", n_columns=n_columns, **given)
-        if len(page.encode(errors="replace")) <= MOST_BYTES:
+        if len(page.encode(errors="replace")) <= MAX_BYTES:
             break
     return page
 

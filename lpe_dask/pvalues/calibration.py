@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.pvalues import decisions
-from lpe_dask.pvalues.density import DensityWeight
+from lpe_dask.pvalues.density import LikelihoodRatio
 from lpe_dask.pvalues.formulas import p_values, possible_p_values
 from lpe_dask.tables import map_blocks, map_values
 from lpe_dask.tasks import Held
@@ -29,29 +29,29 @@ class Calibration:
     Attributes
     ----------
     graph : {"knn", "radius"}
-    counts_itself : {0, 1}
+    includes_self : {0, 1}
         See `formulas.p_values`.
-    weight : DensityWeight, optional
+    weight : LikelihoodRatio, optional
         How the statistic is weighed before it is compared.
     shared : Held
         The values of the calibration rows, an ascending array of shape (m,).
     """
 
     graph: str
-    counts_itself: int
-    weight: DensityWeight | None
+    includes_self: int
+    weight: LikelihoodRatio | None
     shared: Held
 
     @classmethod
     def of(
         cls,
         graph: str,
-        counts_itself: int,
-        weight: DensityWeight | None,
+        includes_self: int,
+        weight: LikelihoodRatio | None,
         values: NDArray[np.float64],
     ) -> Calibration:
         """Return the calibration by ascending values."""
-        return cls(graph, counts_itself, weight, Held(values, "lpe-calibration"))
+        return cls(graph, includes_self, weight, Held(values, "lpe-calibration"))
 
     def with_values(self, values: NDArray[np.float64]) -> Calibration:
         """Return the same calibration by other ascending values."""
@@ -87,7 +87,7 @@ class Calibration:
 
     def function(self) -> Any:
         """Return `formulas.p_values` with the arguments of this calibration."""
-        return partial(p_values, graph=self.graph, counts_itself=self.counts_itself)
+        return partial(p_values, graph=self.graph, includes_self=self.includes_self)
 
     def least_p_value(self) -> float:
         """Return the p-value of the most anomalous row possible."""
@@ -103,7 +103,7 @@ class Calibration:
         return self._bound(decisions.threshold(level))
 
     def _bound(self, offset: float) -> float:
-        shares = possible_p_values(len(self.values), self.counts_itself)
+        shares = possible_p_values(len(self.values), self.includes_self)
         return decisions.nominal_bound(self.graph, self.values, offset, shares)
 
     def nominal_bound(self, offset: float) -> float | None:
@@ -119,7 +119,7 @@ class Calibration:
 
 
 def _weighed(
-    rows: NDArray[np.generic], statistic: NDArray[np.float64], weight: DensityWeight
+    rows: NDArray[np.generic], statistic: NDArray[np.float64], weight: LikelihoodRatio
 ) -> NDArray[np.float64]:
     return weight(rows, statistic)
 

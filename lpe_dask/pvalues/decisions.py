@@ -236,8 +236,8 @@ def discoveries(p_values: NDArray[np.number], cut_off: float) -> NDArray[np.bool
     return np.asarray(p_values, np.float64) <= cut_off
 
 
-def doubt_about_rate(
-    q: float, n_rows: int, n_flagged: int, n_calibration: int, *, counts_itself: int
+def fdr_caveat(
+    q: float, n_rows: int, n_flagged: int, n_calibration: int, *, includes_self: int
 ) -> str | None:
     """Return the reason why a false discovery rate does not hold, or flags nothing.
 
@@ -254,7 +254,7 @@ def doubt_about_rate(
         N, the rows that have a p-value, and R.
     n_calibration : int
         m.
-    counts_itself : {0, 1}
+    includes_self : {0, 1}
         1 for the conformal form.
 
     Returns
@@ -264,7 +264,7 @@ def doubt_about_rate(
         where a row was flagged, or a single row could be.
     """
     enough = math.ceil(n_rows / q)
-    if counts_itself:
+    if includes_self:
         needed = math.ceil(n_rows / (q * (n_calibration + 1)))
         if n_flagged or needed <= 1:
             return None

@@ -21,7 +21,7 @@ LogDensity = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
-class DensityWeight:
+class LikelihoodRatio:
     """Weighs the statistic of rows.
 
     Attributes
@@ -51,13 +51,13 @@ class DensityWeight:
         weighed = np.full(len(rows), np.nan)
         measured = np.ascontiguousarray(rows[is_measured], dtype=np.float64)
         logs = log_densities(self.log_density, measured)
-        weighed[is_measured] = weigh(
+        weighed[is_measured] = log_likelihood_ratio(
             self.graph, logs, statistic[is_measured], rows.shape[1]
         )
         return weighed
 
 
-def weigh(
+def log_likelihood_ratio(
     graph: str,
     logs: NDArray[np.float64],
     statistic: NDArray[np.float64],

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: calibration -> how often a new row counts itself among the nominal rows.
-COUNTS_ITSELF = {"loo": 0, "split": 0, "conformal": 1}
+INCLUDES_SELF = {"loo": 0, "split": 0, "conformal": 1}
 
 #: The probability that p-values are within the bands of summaries and pictures.
 BAND_LEVEL = 0.95
@@ -20,7 +20,7 @@ def p_values(
     is_own: NDArray[np.bool_] | None = None,
     *,
     graph: str = "knn",
-    counts_itself: int = 0,
+    includes_self: int = 0,
 ) -> NDArray[np.float64]:
     r"""Return the share of nominal statistics at least as anomalous as each statistic.
 
@@ -43,7 +43,7 @@ def p_values(
     is_own : ndarray of shape (n_queries,), optional
         Which of the rows are already among those of ``calibration``.
     graph : {"knn", "radius"}
-    counts_itself : {0, 1}
+    includes_self : {0, 1}
         1 for the conformal form.
 
     Returns
@@ -64,19 +64,19 @@ def p_values(
     >>> distances, nominal = np.array([0.5, 2.0, 9.0]), np.array([1.0, 2.0, 2.0, 3.0])
     >>> p_values(distances, nominal)
     array([1.  , 0.75, 0.  ])
-    >>> p_values(distances, nominal, counts_itself=1)
+    >>> p_values(distances, nominal, includes_self=1)
     array([1. , 0.8, 0.2])
     >>> p_values(np.array([0.0, 2.0, 9.0]), nominal, graph="radius")
     array([0.  , 0.75, 1.  ])
     """
     counts = _as_anomalous(statistic, calibration, graph)
-    if counts_itself:
+    if includes_self:
         counts = counts + (1 if is_own is None else ~is_own)
-    shares = counts / (len(calibration) + counts_itself)
+    shares = counts / (len(calibration) + includes_self)
     return np.where(np.isnan(statistic), np.nan, shares)
 
 
-def possible_p_values(n_calibration: int, counts_itself: int = 0) -> NDArray[np.float64]:
+def possible_p_values(n_calibration: int, includes_self: int = 0) -> NDArray[np.float64]:
     """Return the p-values of new rows, ascending: as anomalous as 0, 1, ... nominal rows.
 
     Examples
@@ -84,11 +84,11 @@ def possible_p_values(n_calibration: int, counts_itself: int = 0) -> NDArray[np.
     >>> possible_p_values(4)
     array([0.  , 0.25, 0.5 , 0.75, 1.  ])
     """
-    counts = np.arange(counts_itself, n_calibration + counts_itself + 1)
-    return counts / (n_calibration + counts_itself)
+    counts = np.arange(includes_self, n_calibration + includes_self + 1)
+    return counts / (n_calibration + includes_self)
 
 
-def band_half_width(n_calibration: int, level: float = BAND_LEVEL) -> float:
+def dkw_half_width(n_calibration: int, level: float = BAND_LEVEL) -> float:
     r"""Return the half width of the band of p-values against a sample of nominal rows.
 
     .. math:: \sqrt{\ln(2 / (1 - \mathrm{level})) / (2 m)}
@@ -106,7 +106,7 @@ def band_half_width(n_calibration: int, level: float = BAND_LEVEL) -> float:
 
     Examples
     --------
-    >>> round(band_half_width(10_000), 4)
+    >>> round(dkw_half_width(10_000), 4)
     0.0136
     """
     return math.sqrt(math.log(2 / (1 - level)) / (2 * n_calibration))

@@ -32,7 +32,7 @@ ENOUGH_ROWS = {
 #: A neighbor graph with edges in both directions: nominal rows have more of them than new
 #: ones, however many there are. (In the directed graph both have as many, and new rows
 #: look rather less anomalous.)
-GRAPH = "neighbor graph"
+UNION_GRAPH = "neighbor graph"
 
 #: Scale -> what is learned for it.
 _BY_SCALE = {
@@ -45,7 +45,7 @@ _BY_SCALE = {
 _BY_METRIC = {"seuclidean": "variances", "mahalanobis": "covariance"}
 
 
-def most_false_alarms(alpha: float, n: int) -> float:
+def false_alarm_bound(alpha: float, n: int) -> float:
     """Return the largest average rate of false alarms that n calibration rows allow.
 
     If a new nominal row could be a neighbor of the others, its place among the n + 1
@@ -58,18 +58,18 @@ def most_false_alarms(alpha: float, n: int) -> float:
 
     Examples
     --------
-    >>> most_false_alarms(0.05, 200)
+    >>> false_alarm_bound(0.05, 200)
     0.0547
     """
-    return (places_flagged(alpha, n) + 1) / (n + 1)
+    return (n_flagged_ranks(alpha, n) + 1) / (n + 1)
 
 
-def places_flagged(alpha: float, n: int) -> int:
+def n_flagged_ranks(alpha: float, n: int) -> int:
     """Return how many of the p-values 1/n, 2/n, ..., 1 are at most alpha.
 
     Examples
     --------
-    >>> places_flagged(0.29, 100)  # 0.29 * 100 is 28.999... in float64
+    >>> n_flagged_ranks(0.29, 100)  # 0.29 * 100 is 28.999... in float64
     29
     """
     most = min(n, math.ceil(alpha * n) + 1)
@@ -78,7 +78,7 @@ def places_flagged(alpha: float, n: int) -> int:
     return most
 
 
-def what_is_learned(
+def learned_components(
     scale: str | None, metric: str, metric_params: Mapping[str, Any] | None
 ) -> str | None:
     """Return what is learned from the nominal rows for distances; None if nothing.
@@ -88,16 +88,16 @@ def what_is_learned(
     Returns
     -------
     learned : str, optional
-        A key of `ENOUGH_ROWS`, several of them joined by " and ", or `GRAPH`.
+        A key of `ENOUGH_ROWS`, several of them joined by " and ", or `UNION_GRAPH`.
 
     Examples
     --------
-    >>> what_is_learned("minmax", "euclidean", None)
+    >>> learned_components("minmax", "euclidean", None)
     'ranges'
-    >>> what_is_learned(None, "euclidean", None)
+    >>> learned_components(None, "euclidean", None)
     """
     if metric == "geodesic" and (metric_params or {}).get("graph") == "union":
-        return GRAPH
+        return UNION_GRAPH
     of_scale = _BY_SCALE[scale]
     of_metric = None if metric_params else _BY_METRIC.get(metric)
     if of_metric is None:
@@ -106,19 +106,21 @@ def what_is_learned(
     return of_metric if is_linear else f"{of_scale} and {of_metric}"
 
 
-def enough_rows(learned: str | None, n_features: int) -> float:
+def min_rows_for_loo(learned: str | None, n_features: int) -> float:
     """Return how many nominal rows "loo" needs to be right; inf if no number is enough.
 
     Examples
     --------
-    >>> enough_rows("variances", 10), enough_rows("covariance", 16), enough_rows(None, 10)
-    (700.0, 2560.0, 0)
-    >>> enough_rows("ranges and quantiles", 4)
+    >>> min_rows_for_loo("variances", 10), min_rows_for_loo("covariance", 16)
+    (700.0, 2560.0)
+    >>> min_rows_for_loo(None, 10)
+    0
+    >>> min_rows_for_loo("ranges and quantiles", 4)
     4800.0
     """
     if learned is None:
         return 0
-    if learned == GRAPH:
+    if learned == UNION_GRAPH:
         return math.inf
     parts = learned.split(" and ")
     # A metric is learned from every form that a scale gives a column.
@@ -139,7 +141,7 @@ def choose_calibration(
     Parameters
     ----------
     learned : str, optional
-        As `what_is_learned` gives it.
+        As `learned_components` gives it.
     n_rows : int
         Nominal rows.
     n_features : int
@@ -151,9 +153,9 @@ def choose_calibration(
     """
     if learned is None:
         return "loo", "nothing is learned from the nominal rows"
-    if learned == GRAPH:
+    if learned == UNION_GRAPH:
         return "conformal", "in the union graph nominal rows have more edges than new ones"
-    least = enough_rows(learned, n_features)
+    least = min_rows_for_loo(learned, n_features)
     given = f"{learned} of {n_features} columns learned from {n_rows} nominal rows"
     if n_rows >= least:
         return "loo", f"{given}; 'loo' is right from {least:.0f} rows on"

@@ -195,8 +195,8 @@ def _nearest(
     for start in range(0, max(1, len(rows)), pass_rows):
         part = slice(start, start + pass_rows)
         prepared = searched.space.preparation.apply(rows[part])
-        own_part = None if own is None else own[part]
-        found.append(_listed(prepared, own_part, searched, n_neighbors))
+        calibration_pool = None if own is None else own[part]
+        found.append(_listed(prepared, calibration_pool, searched, n_neighbors))
     return Nearest(*map(np.concatenate, zip(*found, strict=True)))
 
 

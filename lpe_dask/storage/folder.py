@@ -22,7 +22,7 @@ from fsspec.implementations.local import LocalFileSystem
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage.filesystems import filesystem_of
 from lpe_dask.storage.messages import full_disk_named
-from lpe_dask.storage.regular_files import MOST_BYTES, open_regular, read_regular
+from lpe_dask.storage.regular_files import MAX_BYTES, open_regular, read_regular
 from lpe_dask.storage.retries import is_passing, retried
 
 #: Seconds until a new file is read again, where the filesystem does not prevent another run
@@ -103,7 +103,7 @@ class Folder:
 
     @retried
     def read(
-        self, name: str, at_most: int = MOST_BYTES, *, follow_links: bool = True
+        self, name: str, at_most: int = MAX_BYTES, *, follow_links: bool = True
     ) -> bytes | None:
         """Return the content of a regular file, None if there is none.
 

@@ -24,7 +24,7 @@ from fsspec.implementations.local import LocalFileSystem
 from lpe_dask.storage.retries import attempt_seconds
 
 #: Most bytes of a file of ours that is read as a whole, if nothing less is known.
-MOST_BYTES = 2**28
+MAX_BYTES = 2**28
 
 #: Bytes in a second below which a server counts as silent.
 SLOWEST = 2**14
@@ -79,7 +79,7 @@ def open_regular(filesystem: Any, path: str, *, follow_links: bool = True) -> An
 
 
 def read_regular(
-    filesystem: Any, path: str, at_most: int = MOST_BYTES, *, follow_links: bool = True
+    filesystem: Any, path: str, at_most: int = MAX_BYTES, *, follow_links: bool = True
 ) -> bytes:
     """Return the content of a regular file; parameters and errors as of `open_regular`.
 

@@ -2,7 +2,7 @@ from .arrays import array_of as array_of
 from .categories import MOST_LEVELS as MOST_LEVELS
 from .categories import Categories as Categories
 from .categories import kinds_of as kinds_of
-from .categories import unseen_levels as unseen_levels
+from .categories import new_levels as new_levels
 from .column_names import as_given as as_given
 from .column_names import name_from_json as name_from_json
 from .column_names import places_of as places_of
@@ -61,7 +61,7 @@ from .table import tasks_of_frame as tasks_of_frame
 from .table import values_in_memory as values_in_memory
 from .table import with_known_rows as with_known_rows
 from .value_ranges import Ranges as Ranges
-from .value_ranges import count_unseen as count_unseen
+from .value_ranges import count_new_values as count_new_values
 from .value_types import LEVEL_TYPES as LEVEL_TYPES
 from .value_types import check_kinds as check_kinds
 from .value_types import label_of as label_of

@@ -99,7 +99,7 @@ def coded(
     return np.array([*codes, np.nan], np.float32)[positions]
 
 
-def unseen_levels(frame: pd.DataFrame, place: int, levels: Sequence[Level]) -> list[str]:
+def new_levels(frame: pd.DataFrame, place: int, levels: Sequence[Level]) -> list[str]:
     """Return the most frequent values of a column that are none of the levels, as text."""
     _, found, positions = distinct(frame.iloc[:, place])
     counts = pd.Series(positions[positions >= 0]).value_counts()

@@ -71,7 +71,7 @@ def ranges_of(blocks: Sequence[BlockValues]) -> Ranges:
     return Ranges(tuple(low.tolist()), tuple(high.tolist()), tuple(rare))
 
 
-def count_unseen(rows: da.Array, ranges: Ranges) -> list[Delayed]:
+def count_new_values(rows: da.Array, ranges: Ranges) -> list[Delayed]:
     """Return a task for each block of rows, which gives what `unseen_values` does."""
     function = partial(unseen_values, ranges=ranges)
     blocks = ((function, (rows.name, i, 0)) for i in range(rows.numblocks[0]))

@@ -145,7 +145,7 @@ def _pruned_always(monkeypatch):
 
 
 def _hashes_are_left_to_tasks(monkeypatch):
-    monkeypatch.setattr(loading, "CHECKED_BYTES", -1)
+    monkeypatch.setattr(loading, "MAX_HASHED_BYTES", -1)
 
 
 #: What a switch is called, the table it is tried with, and how it is set.

@@ -18,10 +18,10 @@ from lpe_dask.tasks import compute
 
 #: Most rows of the sample, and most numbers. A share among so many rows is off by 0.0016
 #: (one standard error); of more than 83 columns fewer are sampled.
-MOST_SAMPLED, MOST_NUMBERS = 100_000, 2**23
+MAX_SAMPLED_ROWS, MOST_NUMBERS = 100_000, 2**23
 
 #: Most knots of a column, but for its ends; so many rows are sampled at least.
-MOST_KNOTS = 1000
+MAX_KNOTS = 1000
 
 
 def learn_knots(
@@ -39,8 +39,8 @@ def learn_knots(
         Of the sample; None: as for 0.
     """
     n_rows, n_features = rows.shape
-    n_wide = max(MOST_KNOTS, MOST_NUMBERS // n_features)
-    n_sampled = min(n_rows, MOST_SAMPLED, n_wide)
+    n_wide = max(MAX_KNOTS, MOST_NUMBERS // n_features)
+    n_sampled = min(n_rows, MAX_SAMPLED_ROWS, n_wide)
     if n_sampled < n_rows:
         rng = np.random.default_rng(int(seed or 0))
         drawn = rng.choice(n_rows, n_sampled, replace=False, shuffle=False)
@@ -59,9 +59,9 @@ def _knots(column: NDArray[np.generic]) -> tuple[NDArray[np.float64], NDArray[np
     """Return the knots of a column of the sample, and their ranks."""
     ordered = np.sort(column.astype(np.float64)) + 0.0  # -0.0 and 0.0 are one value
     values = np.unique(ordered)
-    if len(values) > MOST_KNOTS:
-        n, last = len(ordered), MOST_KNOTS - 1
-        places = np.rint(np.arange(MOST_KNOTS) * (n - 1) / last).astype(np.int64)
+    if len(values) > MAX_KNOTS:
+        n, last = len(ordered), MAX_KNOTS - 1
+        places = np.rint(np.arange(MAX_KNOTS) * (n - 1) / last).astype(np.int64)
         values = np.unique(ordered[places])
     below = np.searchsorted(ordered, values, side="left")
     up_to = np.searchsorted(ordered, values, side="right")

@@ -25,7 +25,7 @@ from lpe_dask.model.learning.metrics import (
     mahalanobis_matrix,
 )
 from lpe_dask.model.learning.quantiles import learn_knots
-from lpe_dask.model.parameters import FORMS
+from lpe_dask.model.parameters import SCALE_FORMS
 from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling, numeric_columns
 from lpe_dask.tasks import compute, enter, merge_tasks, new_array
 
@@ -69,7 +69,7 @@ def learn_preparation(
         names = [columns[i] for i in range(len(columns)) if i not in categorical]
     given = None
     if metric != "geodesic":
-        n_forms = len(FORMS[scale])
+        n_forms = len(SCALE_FORMS[scale])
         given = given_parameter(metric, metric_params, rows.shape[1], n_forms)
     if metric == "mahalanobis":
         return _learn_mahalanobis(numbers, scale, given, names, random_state)
@@ -94,15 +94,15 @@ def _learn_weights(
     random_state: int | None,
 ) -> tuple[Scaling, NDArray[np.float64]]:
     """Return the forms of columns that are numbers, and their weights; computes."""
-    forms = FORMS[scale]
+    forms = SCALE_FORMS[scale]
     labels = [f"{column}{form}" for form in forms for column in columns]
     if metric == "seuclidean" and given is None:
         # Variances make up for linear scales; what these learn cancels out.
         linear = scale in ("minmax", "standard")
-        scaling, _ = learn_forms(rows, None if linear else scale, columns, random_state)
+        scaling, _ = fit_weights(rows, None if linear else scale, columns, random_state)
         variances = learn_variances(_scaled(rows, scaling), labels)
         return scaling, learned_weights(variances, labels)
-    scaling, weights = learn_forms(rows, scale, columns, random_state)
+    scaling, weights = fit_weights(rows, scale, columns, random_state)
     if given is None:
         return scaling, weights
     is_weight = metric != "seuclidean"  # else a variance
@@ -143,7 +143,7 @@ def _learn_mahalanobis(
     scaling = learn_scaling(rows, scale, columns, random_state)
     if given is not None:
         return Preparation(scaling, mahalanobis_matrix(given))
-    labels = [f"{column}{form}" for form in FORMS[scale] for column in columns]
+    labels = [f"{column}{form}" for form in SCALE_FORMS[scale] for column in columns]
     covariance, is_constant = learn_covariance(_scaled(rows, scaling))
     matrix = learned_mahalanobis_matrix(covariance, is_constant, labels)
     return Preparation(scaling, matrix)
@@ -180,7 +180,7 @@ def check_determined(n_rows: int, n_features: int) -> None:
         )
 
 
-def learn_forms(
+def fit_weights(
     rows: da.Array,
     scale: str | None,
     columns: Sequence[str],
@@ -207,9 +207,9 @@ def learn_forms(
     ValueError
         Naming columns whose range or deviation is no usable float64.
     """
-    as_they_are = np.ones(rows.shape[1])
+    unit_weights = np.ones(rows.shape[1])
     if scale is None:
-        return Scaling(), as_they_are
+        return Scaling(), unit_weights
     if scale == "standard":
         _, variances = learn_moments(rows, ddof=0)
         _check_usable(variances, columns, "variance")
@@ -217,13 +217,13 @@ def learn_forms(
     low, high = _usable_ranges(rows, columns)
     ranges = np.where(low == high, 1.0, high - low)
     if scale == "quantile":
-        return Scaling(knots=learn_knots(rows, low, high, random_state)), as_they_are
+        return Scaling(knots=learn_knots(rows, low, high, random_state)), unit_weights
     with np.errstate(over="ignore", under="ignore"):
         weights = learned_weights(ranges * ranges, columns)
     if scale == "minmax":
         return Scaling(), weights
     knots = learn_knots(rows, low, high, random_state)
-    return Scaling(knots=knots, has_both=True), np.append(weights, as_they_are)
+    return Scaling(knots=knots, has_both=True), np.append(weights, unit_weights)
 
 
 def learn_scaling(
@@ -234,11 +234,11 @@ def learn_scaling(
 ) -> Scaling:
     """Learn what takes rows to scaled units, before a matrix; computes.
 
-    As `learn_forms`, but that columns become ``(x - min) * (1 / (max - min))`` or ``(x -
+    As `fit_weights`, but that columns become ``(x - min) * (1 / (max - min))`` or ``(x -
     mean) / std``.
     """
     if scale in (None, "quantile"):
-        return learn_forms(rows, scale, columns, random_state)[0]
+        return fit_weights(rows, scale, columns, random_state)[0]
     if scale == "standard":
         center, variance = learn_moments(rows, ddof=0)
         _check_usable(variance, columns, "variance")

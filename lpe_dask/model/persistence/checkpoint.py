@@ -71,7 +71,7 @@ class Checkpoint:
         return new_tasks("record", recording, tasks)
 
 
-def measure_numbered(
+def measure_with_checkpoint(
     numbers: NDArray[np.int64],
     n_rows: int,
     measure: Callable[[NDArray[np.int64]], list[Delayed]],

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.model.fitted import Fitted, NominalKind
-from lpe_dask.model.nominal_scores import StoredOwnValues
+from lpe_dask.model.fitted import Fitted, InputKind
+from lpe_dask.model.nominal_scores import StoredNominalScores
 from lpe_dask.model.parameters import check_parameters
 from lpe_dask.model.persistence.manifest import (
     CALIBRATION_NAME,
@@ -31,7 +31,7 @@ from lpe_dask.model.persistence.manifest import (
     model_url,
     read_manifest,
 )
-from lpe_dask.pvalues import COUNTS_ITSELF, Calibration, DensityWeight, LogDensity
+from lpe_dask.pvalues import INCLUDES_SELF, Calibration, LikelihoodRatio, LogDensity
 from lpe_dask.search import (
     MAX_BLOCK_ROWS,
     ProblemSize,
@@ -46,7 +46,7 @@ from lpe_dask.tables import name_from_json, to_numpy
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
 #: by the tasks that read them.
-CHECKED_BYTES = 64 * 2**20
+MAX_HASHED_BYTES = 64 * 2**20
 
 
 def load_fitted(
@@ -96,7 +96,7 @@ def _with_log_density(
         return fitted
     parameters = fitted.parameters | {"anomaly_log_density": log_density}
     check_parameters(parameters)
-    weight = DensityWeight(log_density, fitted.calibration.graph)
+    weight = LikelihoodRatio(log_density, fitted.calibration.graph)
     return replace(
         fitted,
         parameters=parameters,
@@ -154,13 +154,13 @@ def _read(manifest: Manifest, url: str) -> Fitted:
         n_dropped=manifest.n_dropped,
         offset=manifest.offset,
         reference=_reference(manifest, files, len(values)),
-        calibration=Calibration.of(graph, COUNTS_ITSELF[division.kind], None, values),
-        own_values=StoredOwnValues(
+        calibration=Calibration.of(graph, INCLUDES_SELF[division.kind], None, values),
+        nominal_scores=StoredNominalScores(
             files.get(NOMINAL_NAME),
             division.n_rows + manifest.n_dropped,
             manifest.has_anomaly_log_density,
         ),
-        nominal=NominalKind(to_numpy),
+        nominal=InputKind(to_numpy),
         division=division,
         ranges=manifest.ranges,
         quality=manifest.quality,
@@ -191,7 +191,7 @@ def _check_names(manifest: Manifest, url: str) -> None:
 
 
 def _check_files(files: list[StoredFile]) -> None:
-    is_small = sum(file.n_bytes for file in files) <= CHECKED_BYTES
+    is_small = sum(file.n_bytes for file in files) <= MAX_HASHED_BYTES
     for file in files:
         if is_small:
             file.check()

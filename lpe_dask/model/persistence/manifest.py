@@ -31,10 +31,10 @@ from pydantic import (
 )
 
 from lpe_dask.kernels import AGGREGATIONS, ALGORITHMS, Basis
-from lpe_dask.model.calibration_split import Division
-from lpe_dask.model.certificate import Certificate, Quality
+from lpe_dask.model.calibration_split import CalibrationSplit
+from lpe_dask.model.certificate import ApproximationSettings, Certificate
 from lpe_dask.model.parameters import PARAMETERS, check_parameters
-from lpe_dask.pvalues import COUNTS_ITSELF
+from lpe_dask.pvalues import INCLUDES_SELF
 from lpe_dask.search import NeighborGraphParams, QuantileKnots, Space, Statistic
 from lpe_dask.storage import Folder, first_problem, plain
 from lpe_dask.tables import (
@@ -58,7 +58,7 @@ STARTS_NAME, EDGES_NAME = "graph-starts.parquet", "graph-edges.parquet"
 
 #: Most bytes of a manifest. It has 40 KiB for each column with scale="quantile", a few
 #: hundred bytes for each block, and else less.
-MOST_BYTES = 2**26
+MAX_BYTES = 2**26
 
 #: What the folders of the other files are called.
 DATA_PATTERN = "data-[0-9a-f]{12}"
@@ -175,7 +175,7 @@ class Manifest(_Section):
     n_features_in: PositiveInt
     feature_names_in: list[Any] | None
     offset: Annotated[float, Field(gt=0, le=1)]
-    division: Division
+    division: CalibrationSplit
     statistic: Statistic
     categories: Categories | None
     ranges: Ranges
@@ -183,7 +183,7 @@ class Manifest(_Section):
     space: Space
     neighbor_graph: NeighborGraphParams | None
     block_rows: list[PositiveInt]
-    quality: Quality | None
+    quality: ApproximationSettings | None
     certificate: Certificate | None
     files: dict[str, FileEntry]
     versions: dict[str, str]
@@ -204,7 +204,7 @@ class Manifest(_Section):
             n_different = len(places_of(map(name_from_json, names)))
             is_named = n_different == len(names) == self.n_features_in
             yield not is_named, "the features have not as many different names"
-        yield division.kind not in COUNTS_ITSELF, "there is no such calibration"
+        yield division.kind not in INCLUDES_SELF, "there is no such calibration"
         n_drawn = division.n_rows if division.n_drawn is None else division.n_drawn
         yield not 1 <= n_drawn <= division.n_rows, "it draws no rows, or too many"
         n_reference = sum(self.block_rows)
@@ -316,10 +316,10 @@ def write_manifest(manifest: Manifest, url: str) -> None:
     content = json.loads(json.dumps(given, default=plain))
     text = json.dumps({"sha256": _digest(content), **content}, indent=1, allow_nan=False)
     encoded = text.encode() + b"\n"
-    if len(encoded) > MOST_BYTES:
+    if len(encoded) > MAX_BYTES:
         raise ValueError(
             f"the manifest of this model has {len(encoded) / 2**20:.0f} MiB, and at most "
-            f"{MOST_BYTES / 2**20:.0f} MiB are read: what is learned of "
+            f"{MAX_BYTES / 2**20:.0f} MiB are read: what is learned of "
             f"{manifest.n_features_in} columns is too much. Measure fewer columns."
         )
     Manifest.model_validate_json(json.dumps(content))
@@ -337,7 +337,7 @@ def read_manifest(url: str) -> Manifest:
         If it is cut short, altered, or of another format.
     """
     name = f"{url}/{MANIFEST_NAME}"
-    text = Folder(url).read(MANIFEST_NAME, MOST_BYTES)
+    text = Folder(url).read(MANIFEST_NAME, MAX_BYTES)
     if text is None:
         raise FileNotFoundError(f"{name} is missing: there is no model")
     try:

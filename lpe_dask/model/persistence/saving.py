@@ -49,7 +49,7 @@ from lpe_dask.storage import (
 from lpe_dask.tasks import at_once, compute
 
 
-def reserved_model(url: str) -> AbstractContextManager[Lock]:
+def locked_model_folder(url: str) -> AbstractContextManager[Lock]:
     """Make the folder of a model and lock it; remove it again if the work fails.
 
     Raises
@@ -69,7 +69,7 @@ def reserved_model(url: str) -> AbstractContextManager[Lock]:
 def save_model(fitted: Fitted, path: str | PathLike[str], *, overwrite: bool) -> None:
     """Write a model to a folder, as `LPE.save` does; computes."""
     url = model_url(path)
-    with reserved_model(url) as lock:
+    with locked_model_folder(url) as lock:
         if Folder(url).exists(MANIFEST_NAME) and not overwrite:
             raise FileExistsError(
                 f"there is a model at {url}. Give another folder, or replace it "
@@ -80,7 +80,7 @@ def save_model(fitted: Fitted, path: str | PathLike[str], *, overwrite: bool) ->
 
 @at_once()
 def save_fitted(fitted: Fitted, lock: Lock) -> None:
-    """Write a model to the folder of a `reserved_model`; computes.
+    """Write a model to the folder of a `locked_model_folder`; computes.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def _write_files(fitted: Fitted, url: str) -> tuple[dict[str, StoredFile], list[
         files |= dict(zip(names, compute(*tasks), strict=True))
     calibration = {"statistic": fitted.calibration.values}
     files[CALIBRATION_NAME] = write_columns(f"{url}/{CALIBRATION_NAME}", calibration)
-    if (columns := fitted.own_values.columns()) is not None:
+    if (columns := fitted.nominal_scores.columns()) is not None:
         files[NOMINAL_NAME] = write_columns(f"{url}/{NOMINAL_NAME}", columns)
     return files, [n_rows for n_rows, _ in stored]
 

@@ -21,7 +21,7 @@ from lpe_dask.batch import parts
 from lpe_dask.batch.api import score_files, score_job
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.runs import prepare
-from lpe_dask.monitoring import share_between
+from lpe_dask.monitoring import clopper_pearson_interval
 from lpe_dask.tasks import workers
 from storages import CountingFileSystem
 
@@ -174,7 +174,7 @@ def test_score_files__summary_says_what_was_done(tmp_path, data, nominal):
         "calibration_check": None,
         "flagged": flagged,
         "flagged_share": flagged / 10,
-        "flagged_between": list(share_between(flagged, 10)),
+        "flagged_between": list(clopper_pearson_interval(flagged, 10)),
         "model": None,
         "alpha": 0.1,
         "fdr": None,

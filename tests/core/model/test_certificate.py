@@ -6,20 +6,20 @@ from scipy.stats import binom, binomtest, kstest
 
 from lpe_dask import LPE
 from lpe_dask.model.certificate import (
+    FAILURE_PROBABILITY,
     MAX_ERROR_SHARE,
     NOMINAL_DRAW,
-    RISK,
     TABLE_DRAW,
-    Quality,
+    ApproximationSettings,
     certificate_of,
+    clopper_pearson_upper,
     draws,
-    upper_bound,
 )
 from lpe_dask.search import AUDITED_ROWS
 
 
 def _quality(**arguments):
-    return Quality.of(LPE(**arguments).get_params())
+    return ApproximationSettings.of(LPE(**arguments).get_params())
 
 
 def _errors(n_off):
@@ -29,7 +29,7 @@ def _errors(n_off):
 @pytest.mark.parametrize("n_found", [0, 1, 7, 1100])
 @pytest.mark.parametrize("risk", [1e-4, 0.05])
 def test_upper_bound__is_that_of_clopper_and_pearson(n_found, risk):
-    bound = upper_bound(n_found, 1100, risk)
+    bound = clopper_pearson_upper(n_found, 1100, risk)
 
     test = binomtest(n_found, 1100, alternative="less")
     expected = test.proportion_ci(1 - risk, method="exact").high
@@ -43,9 +43,9 @@ def test_certificates__are_wrong_as_seldom_as_is_said():
         n_off += 1
 
     wrong = binom.cdf(n_off - 1, AUDITED_ROWS, 1.0001 * MAX_ERROR_SHARE)
-    assert RISK / 100 < wrong <= RISK
+    assert FAILURE_PROBABILITY / 100 < wrong <= FAILURE_PROBABILITY
     # A good search is hardly ever refused.
-    assert binom.sf(n_off - 1, AUDITED_ROWS, MAX_ERROR_SHARE / 10) < RISK
+    assert binom.sf(n_off - 1, AUDITED_ROWS, MAX_ERROR_SHARE / 10) < FAILURE_PROBABILITY
 
 
 def test_quality__is_made_of_plain_numbers():

@@ -16,7 +16,7 @@ import definitions
 from choosing import mostly_dealt
 from lpe_dask import LPE
 from lpe_dask.model import calibration_warnings
-from lpe_dask.model.calibration_split import divide
+from lpe_dask.model.calibration_split import split_calibration
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.search import join as neighbors
 from strategies import point_sets, row_chunks
@@ -32,17 +32,17 @@ def cases(draw, min_rows=3, scales=(None, "minmax", "quantile", "minmax+quantile
     least = 1 if calibration == "loo" else None
     size = draw(st.integers(1, most) if least else st.none() | st.integers(1, most))
     seed = draw(st.integers(0, 5))
-    division = divide(calibration, n, size, seed)
+    division = split_calibration(calibration, n, size, seed)
     arguments = {"calibration": calibration, "calibration_size": size, "random_state": seed}
     arguments["algorithm"] = draw(st.sampled_from(["brute", "pruned", "auto"]))
-    if division.most_neighbors >= 1 and draw(st.booleans()):
-        arguments["n_neighbors"] = draw(st.integers(1, division.most_neighbors))
+    if division.max_neighbors >= 1 and draw(st.booleans()):
+        arguments["n_neighbors"] = draw(st.integers(1, division.max_neighbors))
         arguments["aggregation"] = draw(st.sampled_from(["kth", "mean"]))
     else:
         arguments |= {"graph": "radius", "radius": draw(st.sampled_from([0.0, 0.1, 1.0]))}
     n_linked = division.n_reference - 1
-    if division.own_part is not None:
-        n_linked = min(n_linked, len(division.own_part) - 1)
+    if division.calibration_pool is not None:
+        n_linked = min(n_linked, len(division.calibration_pool) - 1)
     if n_linked >= 1 and draw(st.booleans()):
         params = {"n_neighbors": draw(st.integers(1, min(3, n_linked)))}
         params["graph"] = draw(st.sampled_from(["directed", "union"]))
@@ -96,7 +96,9 @@ def expected(nominal, division, arguments):
     if is_conformal(arguments):
         measured = statistic(nominal[chosen], reference, arguments)
     else:
-        part = everything if division.own_part is None else division.own_part
+        part = (
+            everything if division.calibration_pool is None else division.calibration_pool
+        )
         of_part = statistic(nominal[part], nominal[part], arguments, exclude_self=True)
         measured = of_part[np.searchsorted(part, chosen)]
 
@@ -158,16 +160,16 @@ def test_labels__are_those_of_the_p_values(case, data):
 
 
 def test_divide__parts_are_disjoint_and_whole():
-    split = divide("split", 101, None, 3)
-    sampled = divide("split", 101, 20, 3)
-    conformal = divide("conformal", 101, 30, 3)
+    split = split_calibration("split", 101, None, 3)
+    sampled = split_calibration("split", 101, 20, 3)
+    conformal = split_calibration("conformal", 101, 30, 3)
 
-    whole = np.sort(np.concatenate([split.own_part, split.reference]))
+    whole = np.sort(np.concatenate([split.calibration_pool, split.reference]))
     np.testing.assert_array_equal(whole, np.arange(101))
-    assert len(split.own_part) == 51  # n = 2 m + 1: x_0 to x_m
-    np.testing.assert_array_equal(split.calibration, split.own_part)
+    assert len(split.calibration_pool) == 51  # n = 2 m + 1: x_0 to x_m
+    np.testing.assert_array_equal(split.calibration, split.calibration_pool)
     assert len(sampled.calibration) == 20
-    assert set(sampled.calibration) < set(sampled.own_part)
+    assert set(sampled.calibration) < set(sampled.calibration_pool)
     assert set(conformal.calibration).isdisjoint(conformal.reference)
     assert len(conformal.reference) == 71
 
@@ -260,7 +262,7 @@ def test_calibration_size__measures_only_so_many(monkeypatch):
 def test_conformal__scaling_does_not_see_the_calibration_rows():
     rng = np.random.default_rng(0)
     nominal = rng.standard_normal((60, 2))
-    chosen = divide("conformal", 60, None, 0).calibration
+    chosen = split_calibration("conformal", 60, None, 0).calibration
     far = nominal.copy()
     far[chosen[0]] = 1e6
 

@@ -231,7 +231,7 @@ def test_load__of_what_is_no_folder_of_a_model(tmp_path):
 
 @pytest.mark.parametrize("name", ["block-00000.parquet", "graph-edges.parquet"])
 def test_load__of_large_files_looks_at_their_sizes(name, geodesic, tmp_path, monkeypatch):
-    monkeypatch.setattr(loading, "CHECKED_BYTES", 100)
+    monkeypatch.setattr(loading, "MAX_HASHED_BYTES", 100)
     put(geodesic, tmp_path)
     (path,) = tmp_path.glob(f"data-*/{name}")
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import definitions
 from choosing import mostly_dealt, mostly_full
 from lpe_dask import LPE
-from lpe_dask.model.calibration_split import divide
+from lpe_dask.model.calibration_split import split_calibration
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.learning import quantiles
 from lpe_dask.model.learning.quantiles import learn_knots
@@ -30,7 +30,7 @@ SCALES = ["quantile", "minmax+quantile"]
 
 def few(n_sampled=100_000, n_knots=1000):
     """Constants so low that small tables take the path of large ones."""
-    return patch.multiple(quantiles, MOST_SAMPLED=n_sampled, MOST_KNOTS=n_knots)
+    return patch.multiple(quantiles, MAX_SAMPLED_ROWS=n_sampled, MAX_KNOTS=n_knots)
 
 
 def knots_of(points, chunks=(7, -1), seed=None):
@@ -188,7 +188,7 @@ FITS = SCALES, ["loo", "split", "conformal"], [0, 3]
 )
 def test_fit__learns_from_a_sample_of_the_rows_that_are_searched(scale, calibration, seed):
     nominal, queries = lattice(60, 0), lattice(20, 1, -5, 40)
-    division = divide(calibration, 60, None, seed)
+    division = split_calibration(calibration, 60, None, seed)
     arguments = {"scale": scale, "calibration": calibration, "random_state": seed}
 
     with few(15, 6), dask.config.set({"lpe-dask.block-rows": 64}):

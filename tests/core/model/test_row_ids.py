@@ -16,7 +16,7 @@ import lpe_dask
 from choosing import dealt, mostly_dealt, mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.model.row_ids import input_places, reference_numbers
+from lpe_dask.model.row_ids import input_positions, reference_ids
 from strategies import point_sets
 
 SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]
@@ -100,12 +100,14 @@ def test_nearest_nominal__has_the_places_in_the_input(kind, name, is_missing):
     assert model.n_dropped_ == (4 if is_missing else 0)
     fitted = fitted_of(model)
     numbers = np.arange(len(places))
-    np.testing.assert_array_equal(input_places(fitted, numbers), places)
+    np.testing.assert_array_equal(input_positions(fitted, numbers), places)
     whole = np.full(len(nominal), -1)
     whole[places] = numbers
-    found = reference_numbers(fitted, np.arange(len(nominal)))
+    found = reference_ids(fitted, np.arange(len(nominal)))
     np.testing.assert_array_equal(found, whole)
-    np.testing.assert_array_equal(input_places(fitted, np.array([-1, 0])), [-1, places[0]])
+    np.testing.assert_array_equal(
+        input_positions(fitted, np.array([-1, 0])), [-1, places[0]]
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,14 +141,14 @@ def test_nearest_nominal__of_rows_drawn_without_a_seed(calibration, tmp_path):
     copied = pickle.loads(pickle.dumps(model)).nearest_nominal(NEW)
     loaded = lpe_dask.load(tmp_path / "model").nearest_nominal(NEW)
 
-    (places,) = np.nonzero(reference_numbers(fitted_of(model), np.arange(150)) >= 0)
+    (places,) = np.nonzero(reference_ids(fitted_of(model), np.arange(150)) >= 0)
     assert len(places) == 75
     right, distances = nearest_places(NEW, NOMINAL, places, 3)
     assert nearest["nominal_row"].tolist() == right
     pd.testing.assert_frame_equal(copied, nearest, check_exact=True)
     assert loaded["nominal_row"].isna().all()
     with pytest.raises(ValueError, match="does not tell which nominal rows were drawn"):
-        reference_numbers(fitted_of(lpe_dask.load(tmp_path / "model")), np.arange(3))
+        reference_ids(fitted_of(lpe_dask.load(tmp_path / "model")), np.arange(3))
     assert loaded["nominal_row"].dtype == nearest["nominal_row"].dtype
     assert loaded["distance"].tolist() == distances
     assert loaded["rank"].tolist() == nearest["rank"].tolist()

@@ -425,7 +425,7 @@ def test_load__leaves_large_files_to_the_tasks(model, tmp_path, monkeypatch):
     """And rows that are at hand are scored with blocks that are read once."""
     model.save(tmp_path / "model")
     read = names_that_are_read(monkeypatch)
-    monkeypatch.setattr(loading, "CHECKED_BYTES", 1000)
+    monkeypatch.setattr(loading, "MAX_HASHED_BYTES", 1000)
     loaded = lpe_dask.load(tmp_path / "model")
     lazy = loaded.score_samples(da.from_array(QUERIES.to_numpy(), chunks=(20, -1)))
     assert read == ["calibration.parquet"]
@@ -740,7 +740,7 @@ def test_load__on_a_cluster_reads_no_rows_here(
 ):
     model.save(tmp_path / "model")
     read = names_that_are_read(monkeypatch)
-    monkeypatch.setattr(loading, "CHECKED_BYTES", 0)
+    monkeypatch.setattr(loading, "MAX_HASHED_BYTES", 0)
     with Client(cluster):
         loaded = lpe_dask.load(tmp_path / "model")
         np.testing.assert_array_equal(loaded.score_samples(QUERIES), scores)

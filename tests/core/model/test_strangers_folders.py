@@ -135,7 +135,7 @@ def test_load__of_links_to_files(model, saved, tmp_path):
 
 
 def test_save__writes_no_manifest_that_it_would_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(manifest, "MOST_BYTES", 1000)
+    monkeypatch.setattr(manifest, "MAX_BYTES", 1000)
 
     with pytest.raises(
         ValueError, match=r"of 2 columns is too much. Measure fewer columns"

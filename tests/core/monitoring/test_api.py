@@ -186,7 +186,7 @@ def test_calibration_id__tells_calibrations_from_others(model):
     nudged[7] = np.nextafter(nudged[7], np.inf)
     others = [
         calibration.with_values(nudged), calibration.with_values(nudged[:-1]),
-        dataclasses.replace(calibration, counts_itself=0),
+        dataclasses.replace(calibration, includes_self=0),
         dataclasses.replace(calibration, graph="radius"),
     ]  # fmt: skip
 

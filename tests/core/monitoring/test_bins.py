@@ -11,7 +11,7 @@ from lpe_dask.monitoring.bins import BinCounts, PValueBins
 from lpe_dask.pvalues.formulas import p_values, possible_p_values
 from strategies import row_parts
 
-COUNTS_ITSELF = st.sampled_from([0, 1])
+INCLUDES_SELF = st.sampled_from([0, 1])
 
 
 def ranks_of(calibration):
@@ -29,37 +29,37 @@ def calibrations(draw, max_rows=60):
 
 @given(
     m=st.integers(1, 3000),
-    counts_itself=COUNTS_ITSELF,
+    includes_self=INCLUDES_SELF,
     alpha=st.floats(1e-9, 1, exclude_max=True)
     | st.integers(1, 999).map(lambda k: k / 1000),
 )
 def test_flag__is_the_last_rank_whose_float_p_value_is_at_most_alpha(
-    m, counts_itself, alpha
+    m, includes_self, alpha
 ):
-    bins = PValueBins.of(np.arange(1, m + 1), alpha, counts_itself)
+    bins = PValueBins.of(np.arange(1, m + 1), alpha, includes_self)
 
-    flagged = possible_p_values(m, counts_itself) <= alpha
+    flagged = possible_p_values(m, includes_self) <= alpha
     assert bins.flag == flagged.sum() - 1
     assert bins.above == max(0, bins.flag)
 
 
-@pytest.mark.parametrize("counts_itself", [0, 1])
+@pytest.mark.parametrize("includes_self", [0, 1])
 @pytest.mark.parametrize("m", [3, 99, 100, 1000])
-def test_flag__where_alpha_is_itself_a_p_value_or_the_number_before(m, counts_itself):
+def test_flag__where_alpha_is_itself_a_p_value_or_the_number_before(m, includes_self):
     """0.29 * 100, and others, are below 29 in float64, and 0.05 - 1e-17 times 100 is 5."""
     every = np.arange(1, m + 1)
-    for j in range(1 - counts_itself, m):
-        alpha = (j + counts_itself) / (m + counts_itself)
+    for j in range(1 - includes_self, m):
+        alpha = (j + includes_self) / (m + includes_self)
 
-        assert PValueBins.of(every, alpha, counts_itself).flag == j
-        assert PValueBins.of(every, np.nextafter(alpha, 0), counts_itself).flag == j - 1
+        assert PValueBins.of(every, alpha, includes_self).flag == j
+        assert PValueBins.of(every, np.nextafter(alpha, 0), includes_self).flag == j - 1
 
 
-@given(calibration=calibrations(), alpha=st.floats(1e-3, 0.7), counts_itself=COUNTS_ITSELF)
-def test_edges__are_ranks_that_occur_above_the_tail(calibration, alpha, counts_itself):
+@given(calibration=calibrations(), alpha=st.floats(1e-3, 0.7), includes_self=INCLUDES_SELF)
+def test_edges__are_ranks_that_occur_above_the_tail(calibration, alpha, includes_self):
     ranks, m = ranks_of(calibration), len(calibration)
 
-    bins = PValueBins.of(ranks, alpha, counts_itself)
+    bins = PValueBins.of(ranks, alpha, includes_self)
 
     *inner, last = bins.edges
     assert last == m
@@ -71,12 +71,12 @@ def test_edges__are_ranks_that_occur_above_the_tail(calibration, alpha, counts_i
     assert all(type(j) is int for j in (bins.flag, bins.above, *bins.edges))
 
 
-@given(calibration=calibrations(), counts_itself=COUNTS_ITSELF)
-def test_widths__are_the_calibration_rows_of_each_cell(calibration, counts_itself):
+@given(calibration=calibrations(), includes_self=INCLUDES_SELF)
+def test_widths__are_the_calibration_rows_of_each_cell(calibration, includes_self):
     ranks, m = ranks_of(calibration), len(calibration)
-    bins = PValueBins.of(ranks, 0.05, counts_itself)
+    bins = PValueBins.of(ranks, 0.05, includes_self)
 
-    own = BinCounts.of(bins.count((ranks + counts_itself) / (m + counts_itself)))
+    own = BinCounts.of(bins.count((ranks + includes_self) / (m + includes_self)))
 
     assert own.bulk.tolist() == bins.widths.tolist()
     assert (own.tail, own.flagged) == (bins.edges[0], bins.above)
@@ -94,13 +94,13 @@ def test_edges__where_nothing_is_tied():
     assert PValueBins.of(every, 0.6, 0).edges == (10_000,)
 
 
-@pytest.mark.parametrize("counts_itself", [0, 1])
+@pytest.mark.parametrize("includes_self", [0, 1])
 @pytest.mark.parametrize("m", [1, 10, 99_991])
-def test_count__finds_every_rank_again(m, counts_itself):
+def test_count__finds_every_rank_again(m, includes_self):
     """One bin for each rank, so that a rank that is off by one would show."""
-    bins = PValueBins(m, counts_itself, 0.01, 0, 0, tuple(range(m + 1)))
+    bins = PValueBins(m, includes_self, 0.01, 0, 0, tuple(range(m + 1)))
 
-    counts = BinCounts.of(bins.count(possible_p_values(m, counts_itself)))
+    counts = BinCounts.of(bins.count(possible_p_values(m, includes_self)))
 
     assert counts.bulk.tolist() == [1] * m
     assert (counts.flagged, counts.tail) == (1, 1)
@@ -110,12 +110,12 @@ def test_count__finds_every_rank_again(m, counts_itself):
     calibration=calibrations(),
     statistic=st.lists(st.integers(-3, 10**6) | st.just(np.nan), max_size=40),
     alpha=st.floats(1e-3, 0.7),
-    counts_itself=COUNTS_ITSELF,
+    includes_self=INCLUDES_SELF,
 )
-def test_count__counts_each_row_once(calibration, statistic, alpha, counts_itself):
-    bins = PValueBins.of(ranks_of(calibration), alpha, counts_itself)
+def test_count__counts_each_row_once(calibration, statistic, alpha, includes_self):
+    bins = PValueBins.of(ranks_of(calibration), alpha, includes_self)
     statistic = np.array(statistic, float)
-    found = p_values(statistic, calibration, counts_itself=counts_itself)
+    found = p_values(statistic, calibration, includes_self=includes_self)
 
     counts = BinCounts.of(bins.count(found))
 
@@ -131,11 +131,11 @@ def test_count__counts_each_row_once(calibration, statistic, alpha, counts_itsel
     ]
 
 
-@given(data=st.data(), counts_itself=COUNTS_ITSELF)
-def test_count__of_partitions_adds_up_to_that_of_the_whole(data, counts_itself):
-    bins = PValueBins.of(np.arange(1, 41), 0.1, counts_itself)
+@given(data=st.data(), includes_self=INCLUDES_SELF)
+def test_count__of_partitions_adds_up_to_that_of_the_whole(data, includes_self):
+    bins = PValueBins.of(np.arange(1, 41), 0.1, includes_self)
     ranks = data.draw(st.lists(st.integers(0, 40) | st.just(np.nan), min_size=1))
-    found = (np.array(ranks, float) + counts_itself) / (40 + counts_itself)
+    found = (np.array(ranks, float) + includes_self) / (40 + includes_self)
     parts = data.draw(row_parts(len(found)))
 
     total = np.sum([bins.count(found[part]) for part in parts], axis=0)
@@ -164,10 +164,10 @@ def test_count__refuses_other_than_one_p_value_for_each_row(shape):
         PValueBins.of(np.arange(1, 41), 0.1, 0).count(np.full(shape, 0.5))
 
 
-@given(calibration=calibrations(), alpha=st.floats(1e-3, 0.7), counts_itself=COUNTS_ITSELF)
-def test_histogram__has_all_rows_and_the_whole_promise(calibration, alpha, counts_itself):
-    bins = PValueBins.of(ranks_of(calibration), alpha, counts_itself)
-    found = possible_p_values(len(calibration), counts_itself)
+@given(calibration=calibrations(), alpha=st.floats(1e-3, 0.7), includes_self=INCLUDES_SELF)
+def test_histogram__has_all_rows_and_the_whole_promise(calibration, alpha, includes_self):
+    bins = PValueBins.of(ranks_of(calibration), alpha, includes_self)
+    found = possible_p_values(len(calibration), includes_self)
 
     histogram = bins.histogram(bins.count(np.append(found, np.nan)))
 

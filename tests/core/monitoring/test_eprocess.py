@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpe_dask.monitoring.bins import PValueBins
-from lpe_dask.monitoring.eprocess import after_run, bets, log_evidence, log_ratios
+from lpe_dask.monitoring.eprocess import (
+    bet_exponents,
+    log_evidence,
+    log_ratios,
+    update_log_wealth,
+)
 
 
 def outcomes(n_bins, n_rows):
@@ -42,7 +47,7 @@ def chance(urn, counts):
     ids=str,
 )
 def test_log_ratios__of_a_fair_game_have_mean_1(urn, error):
-    exponents = bets(np.array([3, 1, 4, 2]))
+    exponents = bet_exponents(np.array([3, 1, 4, 2]))
     counts = np.array(list(outcomes(4, 6)))
     chances = np.array([float(chance(urn, some)) for some in counts])
 
@@ -69,22 +74,22 @@ def test_log_ratios__compare_the_tilted_urn_with_the_urn():
     runs=st.lists(st.tuples(*[st.integers(0, 10**6)] * 3), min_size=1, max_size=4),
 )
 def test_log_ratios__of_several_series_are_those_of_each(urn, runs):
-    exponents, counts = bets(np.array([5, 2, 3])), np.array(runs, float)
+    exponents, counts = bet_exponents(np.array([5, 2, 3])), np.array(runs, float)
     urns = np.array(urn) + np.arange(len(runs))[:, None]
 
     together = log_ratios(urns, counts, exponents)
-    wealth = after_run(np.zeros_like(together), together, 3)
+    wealth = update_log_wealth(np.zeros_like(together), together, 3)
     evidence = log_evidence(wealth, 3)
 
     for i in range(len(runs)):
         alone = log_ratios(urns[i], counts[i], exponents)
         np.testing.assert_array_equal(together[i], alone)
-        np.testing.assert_array_equal(wealth[i], after_run(np.zeros(40), alone, 3))
+        np.testing.assert_array_equal(wealth[i], update_log_wealth(np.zeros(40), alone, 3))
         assert evidence[i] == log_evidence(wealth[i], 3)
 
 
 def test_log_ratios__of_no_rows_are_0():
-    exponents = bets(np.array([5, 2, 3]))
+    exponents = bet_exponents(np.array([5, 2, 3]))
 
     assert not log_ratios(np.array([5.0, 2, 3]), np.zeros(3), exponents).any()
 
@@ -114,7 +119,7 @@ def exact_log_ratio(urn, counts, exponent):
 @pytest.mark.parametrize("shift", [0.0, 0.001])
 def test_log_ratios__of_many_rows_after_many_runs(shift):
     widths = PValueBins.of(np.arange(1, 10_001), 0.01, 0).widths
-    exponents, rng = bets(widths), np.random.default_rng(20261125)
+    exponents, rng = bet_exponents(widths), np.random.default_rng(20261125)
     shares = widths * np.exp(shift * exponents[0])
     urn = 1e11 * widths / widths.sum() + rng.random(len(widths))
     counts = rng.multinomial(10**8, shares / shares.sum()).astype(float)
@@ -132,7 +137,7 @@ def test_log_ratios__of_many_rows_after_many_runs(shift):
     )
 )
 def test_bets__tilt_by_so_many_standard_deviations(widths):
-    exponents = bets(widths)
+    exponents = bet_exponents(widths)
 
     assert exponents.shape[1] == len(widths)
     assert len(exponents) % 10 == 0
@@ -145,7 +150,7 @@ def test_bets__tilt_by_so_many_standard_deviations(widths):
 
 
 def test_bets__come_in_pairs_that_tilt_either_way():
-    exponents = bets(PValueBins.of(np.arange(1, 1001), 0.01, 0).widths)
+    exponents = bet_exponents(PValueBins.of(np.arange(1, 1001), 0.01, 0).widths)
 
     assert exponents.shape == (40, 16)
     mirrored = {tuple(row) for row in -exponents}
@@ -155,7 +160,7 @@ def test_bets__come_in_pairs_that_tilt_either_way():
 
 
 def test_bets__see_bins_where_their_middle_is():
-    location, spread, low, high = bets(np.array([20, 30, 50]))[:4]
+    location, spread, low, high = bet_exponents(np.array([20, 30, 50]))[:4]
 
     for found, shape in (
         (location, [0.1, 0.35, 0.75]),
@@ -169,10 +174,10 @@ def test_bets__see_bins_where_their_middle_is():
 
 @pytest.mark.parametrize("widths", [[], [17]])
 def test_evidence__is_0_where_there_is_nothing_to_bet_on(widths):
-    exponents = bets(np.array(widths, int))
+    exponents = bet_exponents(np.array(widths, int))
 
     ratios = log_ratios(np.array(widths, float), np.array(widths), exponents)
-    wealth = after_run(np.empty(0), ratios, 1)
+    wealth = update_log_wealth(np.empty(0), ratios, 1)
 
     assert exponents.shape == (0, len(widths))
     assert wealth.shape == (0,)
@@ -183,7 +188,7 @@ def test_evidence__of_nights_that_say_nothing_stays_0():
     wealth = np.full((2, 40), -np.inf)
 
     for run in range(1, 500):
-        wealth = after_run(wealth, np.zeros((2, 40)), run)
+        wealth = update_log_wealth(wealth, np.zeros((2, 40)), run)
 
         np.testing.assert_allclose(log_evidence(wealth, run), 0, rtol=0, atol=1e-12)
 
@@ -191,8 +196,8 @@ def test_evidence__of_nights_that_say_nothing_stays_0():
 def test_after_run__bets_anew_each_run():
     lost = np.full(40, -1000.0)
 
-    first = after_run(np.full(40, -np.inf), lost, 1)
-    second = after_run(first, np.zeros(40), 2)
+    first = update_log_wealth(np.full(40, -np.inf), lost, 1)
+    second = update_log_wealth(first, np.zeros(40), 2)
 
     put = 1 / math.log2(3) - 1 / math.log2(4)
     np.testing.assert_allclose(second, math.log(put / 40))

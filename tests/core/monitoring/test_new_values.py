@@ -9,15 +9,15 @@ from scipy import stats
 from choosing import mostly_dealt
 from lpe_dask.monitoring.new_values import (
     NominalColumn,
-    exceeding,
-    lower_bound,
-    upper_bound,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    columns_in_excess,
 )
 
 
 def test_bounds__are_those_of_clopper_and_pearson():
     for x, n in [(0, 10), (1, 10), (5, 10), (10, 10), (3, 100_000)]:
-        low, high = lower_bound(x, n, 0.01), upper_bound(x, n, 0.01)
+        low, high = clopper_pearson_lower(x, n, 0.01), clopper_pearson_upper(x, n, 0.01)
         assert low == 0 if x == 0 else stats.binom.sf(x - 1, n, low) == pytest.approx(0.01)
         assert high == 1 if x == n else stats.binom.cdf(x, n, high) == pytest.approx(0.01)
 
@@ -76,7 +76,7 @@ def exceeds(rng, n, n_rows, n_runs, error, further=0.0):
     for run in range(1, n_runs + 1):
         of_run = np.array([[n_rows] * 2, rng.binomial(n_rows, shares)])
         total += of_run
-        if exceeding(columns, [tuple(of_run), tuple(total)], run, error):
+        if columns_in_excess(columns, [tuple(of_run), tuple(total)], run, error):
             return True
     return False
 
@@ -109,11 +109,11 @@ def test_exceeding__names_columns_by_place_and_counts_known_values_only():
     of_run = np.array([10, 1000]), np.array([10, 3])
     nothing = np.array([0, 0]), np.array([0, 0])
 
-    assert exceeding(columns, [of_run, nothing], 1, 0.01) == [0]
-    assert exceeding(columns, [nothing, of_run], 1, 0.01) == [0]
+    assert columns_in_excess(columns, [of_run, nothing], 1, 0.01) == [0]
+    assert columns_in_excess(columns, [nothing, of_run], 1, 0.01) == [0]
     new = np.array([1000, 1000]), np.array([0, 500])
-    assert exceeding(columns, [new, of_run], 1, 0.01) == [0, 1]
-    assert exceeding([], [(np.zeros(0, int),) * 2], 1, 0.01) == []
+    assert columns_in_excess(columns, [new, of_run], 1, 0.01) == [0, 1]
+    assert columns_in_excess([], [(np.zeros(0, int),) * 2], 1, 0.01) == []
 
 
 def test_error__is_divided_among_runs_so_that_all_add_up():

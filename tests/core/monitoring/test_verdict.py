@@ -15,10 +15,10 @@ from scipy import stats
 
 from lpe_dask.monitoring import (
     DriftConfig,
+    NewValueCounts,
     NominalColumn,
-    UnseenCounts,
+    clopper_pearson_interval,
     new_state,
-    share_between,
     update,
 )
 from lpe_dask.monitoring.bins import PValueBins
@@ -171,7 +171,7 @@ def test_update__finds_far_too_many_flagged_rows_in_that_run():
     assert drift.changed_since is None
     assert drift.flagged == (p <= 0.01).sum()
     assert drift.flagged_share == drift.flagged / N
-    assert drift.flagged_between == share_between(drift.flagged, N)
+    assert drift.flagged_between == clopper_pearson_interval(drift.flagged, N)
 
 
 def test_update__finds_too_few_flagged_rows():
@@ -260,7 +260,7 @@ def test_update__counts_nights_in_a_row_with_more_flagged_rows():
 def test_share_between__is_the_interval_of_clopper_and_pearson(data, n):
     flagged = data.draw(st.integers(0, n) | st.sampled_from([0, n]))
 
-    low, high = share_between(flagged, n)
+    low, high = clopper_pearson_interval(flagged, n)
 
     assert 0 <= low <= flagged / n <= high <= 1
     if n < 10**4:
@@ -469,7 +469,7 @@ COLUMNS = [
 
 
 def with_unseen(state, unseen, missing=(0, 0, 0), n=N, **given):
-    counts = UnseenCounts(n, np.array(missing), np.array(unseen))
+    counts = NewValueCounts(n, np.array(missing), np.array(unseen))
     p = BINS.count(np.linspace(0, 1, n))
     return update(state, BINS, p, columns=COLUMNS, unseen=counts, **given)
 
@@ -505,7 +505,7 @@ def test_update__takes_many_unseen_values_for_drift_at_once():
 
 def test_update__names_three_columns_and_how_many_more():
     columns = [NominalColumn(f"c{i}", 5000) for i in range(5)]
-    counts = UnseenCounts(1000, np.zeros(5, int), np.full(5, 40))
+    counts = NewValueCounts(1000, np.zeros(5, int), np.full(5, 40))
 
     drift = update(
         first_state(), BINS, BINS.count(np.linspace(0, 1, 1000)), columns=columns,
@@ -528,17 +528,17 @@ TIED = {
 
 
 @pytest.mark.parametrize("kind", TIED)
-@pytest.mark.parametrize("counts_itself", [0, 1])
-def test_update__takes_tied_statistics(kind, counts_itself):
+@pytest.mark.parametrize("includes_self", [0, 1])
+def test_update__takes_tied_statistics(kind, includes_self):
     rng, n_models, n_alarms = np.random.default_rng(10), 40, 0
     for _ in range(n_models):
         calibration = np.sort(TIED[kind](rng, 300))
 
         def measured(statistic, calibration=calibration):
-            return p_values(statistic, calibration, counts_itself=counts_itself)
+            return p_values(statistic, calibration, includes_self=includes_self)
 
-        ranks = np.rint(measured(calibration) * (300 + counts_itself)).astype(int)
-        bins = PValueBins.of(ranks - counts_itself, 0.01, counts_itself)
+        ranks = np.rint(measured(calibration) * (300 + includes_self)).astype(int)
+        bins = PValueBins.of(ranks - includes_self, 0.01, includes_self)
         runs = [measured(TIED[kind](rng, n)) for n in (1, 20, 3000, 3000, 50_000)]
         said = over_runs(runs, bins)
         n_alarms += "drift" in verdicts(said)
@@ -717,7 +717,7 @@ def test_moved__has_a_limit_that_holds_at_all_edges_together(n_rows):
     for _ in range(300):
         calibration = np.sort(rng.random(500))
         bins = PValueBins.of(np.arange(1, 501), 0.01, 1)
-        found = p_values(rng.random(n_rows), calibration, counts_itself=1)
+        found = p_values(rng.random(n_rows), calibration, includes_self=1)
         n_above += update(first_state(bins), bins, bins.count(found)).shift_low > 0
 
     assert n_above <= stats.binom.ppf(1 - 1e-4, 300, 0.05)

@@ -11,7 +11,7 @@ import summaries
 from choosing import mostly_full
 from lpe_dask.pages import report_page
 from lpe_dask.pages.rendering import cut, place, written
-from lpe_dask.pages.report import MOST_BYTES, Content
+from lpe_dask.pages.report import MAX_BYTES, Content
 
 KINDS = (
     "ordinary", "drifting", "invalid", "calibrating", "single", "with_fdr", "own", "old",
@@ -102,7 +102,7 @@ def pages():
 @pytest.mark.parametrize("name", mostly_full(KINDS, ["drifting", "old", "hostile"]))
 def test_report_page__is_small_and_loads_nothing(name):
     page = report_page(getattr(summaries, name)())
-    assert len(page.encode(errors="replace")) <= MOST_BYTES
+    assert len(page.encode(errors="replace")) <= MAX_BYTES
     parsed = Page(page)
     refused = {"script", "link", "img", "iframe", "object", "embed", "base", "form", "a"}
     assert not refused & set(parsed.tags)
@@ -267,7 +267,7 @@ def test_report_page__with_matplotlib_has_pictures_of_ids_of_their_own():
 def test_report_page__of_the_largest_summary_is_small_and_has_all_columns():
     summary = summaries.ordinary(50, 5000, 200)
     page = report_page(summary | {"rows": 10**8, "flagged": 10**6})
-    assert len(page.encode()) <= MOST_BYTES
+    assert len(page.encode()) <= MAX_BYTES
     parsed = Page(page)
     tables = parsed.tables["The most anomalous rows, and why"]
     assert sum(len(table) - 1 for table in tables) == 50 * 20
@@ -277,7 +277,7 @@ def test_report_page__of_the_largest_summary_is_small_and_has_all_columns():
 def test_report_page__has_fewer_columns_where_it_would_be_too_large(
     without_pictures, monkeypatch
 ):
-    monkeypatch.setattr(report_module, "MOST_BYTES", 0)
+    monkeypatch.setattr(report_module, "MAX_BYTES", 0)
     tables = Page(report_page(summaries.ordinary())).tables
     reasons = tables["The most anomalous rows, and why"]
     assert [len(table) for table in reasons] == [1 + 3] * 4
@@ -290,7 +290,7 @@ def test_report_page__of_more_than_it_shows_is_small(without_pictures):
     summary["seconds_by_step"] = dict.fromkeys(many, 10.0**300)
     summary["calibration_check"]["levels"] *= 1000
     summary["p_value_bins"] = {name: [0.5] * 1000 for name in ("upper", "promised", "rows")}
-    assert len(report_page(summary).encode(errors="replace")) <= MOST_BYTES
+    assert len(report_page(summary).encode(errors="replace")) <= MAX_BYTES
 
 
 @pytest.mark.parametrize(

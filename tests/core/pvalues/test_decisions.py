@@ -13,7 +13,7 @@ from lpe_dask.pvalues.decisions import (
     Histogram,
     adjustment_of,
     discovery_cut_off,
-    doubt_about_rate,
+    fdr_caveat,
     histogram_of,
     labels,
     margin,
@@ -55,12 +55,12 @@ def test_histogram__counts_each_value_once():
 # Where the rate does not hold, or nothing can be flagged
 
 
-def realised(counts_itself, n_nominal, n_rows, n_anomalies, q, seed):
+def realised(includes_self, n_nominal, n_rows, n_anomalies, q, seed):
     """Nominal rows and all rows flagged; the last rows are more anomalous than any."""
     rng = np.random.default_rng(seed)
     nominal = np.sort(rng.random(n_nominal))
     statistic = np.append(rng.random(n_rows), np.full(n_anomalies, 2.0))
-    found = formulas.p_values(statistic, nominal, counts_itself=counts_itself)
+    found = formulas.p_values(statistic, nominal, includes_self=includes_self)
     flags = false_discovery_control(found, q)
     return int(flags[:n_rows].sum()), int(flags.sum())
 
@@ -86,15 +86,15 @@ def test_doubt__comes_where_the_rate_is_exceeded(
         shares.append(n_false / max(1, n_flagged))
         given = (0.1, n_rows + n_anomalies, n_flagged, n_nominal)
         if n_flagged:
-            doubts.append(doubt_about_rate(*given, counts_itself=0) is not None)
+            doubts.append(fdr_caveat(*given, includes_self=0) is not None)
 
     assert (np.mean(shares) > 0.11) == is_exceeded
     assert np.mean(doubts) > 0.9 if is_exceeded else np.mean(doubts) < 0.1
 
 
 def test_doubt__tells_its_numbers():
-    loo = doubt_about_rate(0.1, 50_020, 65, 1000, counts_itself=0)
-    conformal = doubt_about_rate(0.1, 50_020, 0, 1000, counts_itself=1)
+    loo = fdr_caveat(0.1, 50_020, 65, 1000, includes_self=0)
+    conformal = fdr_caveat(0.1, 50_020, 0, 1000, includes_self=1)
 
     assert loo.startswith("fdr=0.1 does not hold: about 49.9 of the 50020 rows have p = 0")
     assert "calibration='conformal'" in loo
@@ -114,7 +114,7 @@ def test_doubt__of_conformal_where_too_few_calibration_rows_are(
 
     n_flagged = int(false_discovery_control(found, 0.1).sum())
 
-    doubt = doubt_about_rate(0.1, len(found), n_flagged, n_calibration, counts_itself=1)
+    doubt = fdr_caveat(0.1, len(found), n_flagged, n_calibration, includes_self=1)
     assert (n_flagged > 0) == is_found
     assert (doubt is None) == is_found
     if doubt:
@@ -122,19 +122,19 @@ def test_doubt__of_conformal_where_too_few_calibration_rows_are(
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "n_flagged", "n_calibration", "counts_itself"),
+    ("n_rows", "n_flagged", "n_calibration", "includes_self"),
     [(0, 0, 10, 0), (0, 0, 10, 1), (50_000, 0, 10, 0), (50_000, 1, 10, 1), (5, 5, 99, 0)],
 )
 def test_doubt__is_none_where_there_is_nothing_to_doubt(
-    n_rows, n_flagged, n_calibration, counts_itself
+    n_rows, n_flagged, n_calibration, includes_self
 ):
     given = (0.1, n_rows, n_flagged, n_calibration)
-    assert doubt_about_rate(*given, counts_itself=counts_itself) is None
+    assert fdr_caveat(*given, includes_self=includes_self) is None
 
 
 @pytest.mark.parametrize(("n_calibration", "is_doubted"), [(5, False), (4, True)])
 def test_doubt__begins_above_the_rate_and_a_tenth(n_calibration, is_doubted):
     """Six rows that p = 0 may be of, and 4 flagged: 0.55 allows a rate of 1 such row."""
-    doubt = doubt_about_rate(0.5, 10, 4, n_calibration, counts_itself=0)
+    doubt = fdr_caveat(0.5, 10, 4, n_calibration, includes_self=0)
 
     assert (doubt is not None) == is_doubted

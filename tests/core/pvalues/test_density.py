@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpe_dask import LPE
-from lpe_dask.pvalues.density import DensityWeight, log_densities, weigh
+from lpe_dask.pvalues.density import LikelihoodRatio, log_densities, log_likelihood_ratio
 
 INF, NAN = math.inf, math.nan
 
@@ -22,8 +22,10 @@ def test_weigh__is_the_logarithm_of_the_likelihood_ratio(log, statistic, n_featu
     """Where the density is 0 a row is as nominal as possible."""
     log_statistic = math.log(statistic) if statistic else -INF
 
-    (knn,) = weigh("knn", np.array([log]), np.array([statistic]), n_features)
-    (radius,) = weigh("radius", np.array([log]), np.array([statistic]), n_features)
+    (knn,) = log_likelihood_ratio("knn", np.array([log]), np.array([statistic]), n_features)
+    (radius,) = log_likelihood_ratio(
+        "radius", np.array([log]), np.array([statistic]), n_features
+    )
 
     if log == -INF:
         assert (knn, radius) == (-INF, INF)
@@ -34,7 +36,7 @@ def test_weigh__is_the_logarithm_of_the_likelihood_ratio(log, statistic, n_featu
 
 def test_density_weight__leaves_out_rows_that_were_not_measured():
     seen = []
-    weight = DensityWeight(lambda rows: seen.append(rows) or rows[:, 0], "radius")
+    weight = LikelihoodRatio(lambda rows: seen.append(rows) or rows[:, 0], "radius")
 
     weighed = weight(np.arange(6.0).reshape(3, 2), np.array([1.0, NAN, math.e]))
 

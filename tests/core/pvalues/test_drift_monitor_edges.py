@@ -8,7 +8,12 @@ import pytest
 
 from lpe_dask.monitoring import new_state, update
 from lpe_dask.monitoring.bins import PValueBins
-from lpe_dask.monitoring.eprocess import after_run, bets, log_evidence, log_ratios
+from lpe_dask.monitoring.eprocess import (
+    bet_exponents,
+    log_evidence,
+    log_ratios,
+    update_log_wealth,
+)
 
 BINS = PValueBins.of(np.arange(1, 2001), 0.01, 0)
 
@@ -25,13 +30,13 @@ def runs_of(bins, runs):
 # PValueBins
 
 
-@pytest.mark.parametrize("counts_itself", [0, 1])
+@pytest.mark.parametrize("includes_self", [0, 1])
 @pytest.mark.parametrize("alpha", [0.001, 0.1, 0.3, 0.6, 0.99])
 @pytest.mark.parametrize("m", [1, 2, 5])
-def test_update__of_hardly_any_calibration_rows(m, alpha, counts_itself):
+def test_update__of_hardly_any_calibration_rows(m, alpha, includes_self):
     """Twice alpha may be above 1: then no row is an ordinary one."""
     bins, rng = (
-        PValueBins.of(np.arange(1, m + 1), alpha, counts_itself),
+        PValueBins.of(np.arange(1, m + 1), alpha, includes_self),
         np.random.default_rng(0),
     )
     assert bins.edges[-1] == m
@@ -39,7 +44,7 @@ def test_update__of_hardly_any_calibration_rows(m, alpha, counts_itself):
         assert bins.edges == (m,)
 
     runs = [
-        (rng.integers(0, m + 1, n) + counts_itself) / (m + counts_itself)
+        (rng.integers(0, m + 1, n) + includes_self) / (m + includes_self)
         for n in (1, 3, 100, 10_000, 10**6)
     ]
     said = runs_of(bins, runs)
@@ -73,11 +78,11 @@ def test_count__computes_ranks_with_64_bits():
 def test_log_ratios__are_finite_where_a_cell_is_hardly_there(rest, is_last):
     """One calibration row in it, as ties of all others leave: tilts are strong."""
     widths = np.array([rest, 1] if is_last else [1, rest])
-    exponents = bets(widths)
+    exponents = bet_exponents(widths)
     for counts in ([0, 0], [1, 0], [0, 1], [10**6, 3], [3, 10**6]):
         ratios = log_ratios(widths.astype(float), np.array(counts, float), exponents)
 
-        wealth = after_run(np.full(len(exponents), -np.inf), ratios, 1)
+        wealth = update_log_wealth(np.full(len(exponents), -np.inf), ratios, 1)
         assert np.isfinite(ratios).all()
         assert np.isfinite(log_evidence(wealth, 1))
 

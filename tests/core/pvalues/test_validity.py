@@ -6,10 +6,10 @@ import pytest
 from lpe_dask import LPE
 from lpe_dask.pvalues.validity import (
     choose_calibration,
-    enough_rows,
-    most_false_alarms,
-    places_flagged,
-    what_is_learned,
+    false_alarm_bound,
+    learned_components,
+    min_rows_for_loo,
+    n_flagged_ranks,
 )
 
 
@@ -18,8 +18,8 @@ from lpe_dask.pvalues.validity import (
 def test_places_flagged__counts_p_values_as_they_are_compared(alpha, n):
     expected = sum(count / n <= alpha for count in range(1, n + 1))
 
-    assert places_flagged(alpha, n) == expected
-    assert most_false_alarms(alpha, n) == (expected + 1) / (n + 1)
+    assert n_flagged_ranks(alpha, n) == expected
+    assert false_alarm_bound(alpha, n) == (expected + 1) / (n + 1)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_places_flagged__counts_p_values_as_they_are_compared(alpha, n):
 def test_what_is_learned__is_what_distances_depend_on(arguments, learned):
     arguments = {"scale": None, "metric": "euclidean", "metric_params": None} | arguments
 
-    assert what_is_learned(**arguments) == learned
+    assert learned_components(**arguments) == learned
 
 
 @pytest.mark.parametrize("metric", ["seuclidean", "mahalanobis"])
@@ -79,21 +79,21 @@ def test_what_is_learned__does_not_depend_on_a_scale_that_the_metric_undoes(metr
 )  # fmt: skip
 @pytest.mark.parametrize("n_features", [1, 2, 30])
 def test_choose_calibration__from_enough_rows_on(learned, n_features):
-    least = int(enough_rows(learned, n_features))
+    least = int(min_rows_for_loo(learned, n_features))
 
     assert choose_calibration(learned, least - 1, n_features)[0] == "conformal"
     assert choose_calibration(learned, least, n_features)[0] == "loo"
 
 
 def test_enough_rows__of_scale_and_metric_are_those_of_each():
-    ranges, quantiles = enough_rows("ranges", 9), enough_rows("quantiles", 9)
+    ranges, quantiles = min_rows_for_loo("ranges", 9), min_rows_for_loo("quantiles", 9)
 
-    assert enough_rows("ranges and quantiles", 9) == ranges + quantiles
-    of_metric = enough_rows("covariance", 9)
-    assert enough_rows("quantiles and covariance", 9) == quantiles + of_metric
+    assert min_rows_for_loo("ranges and quantiles", 9) == ranges + quantiles
+    of_metric = min_rows_for_loo("covariance", 9)
+    assert min_rows_for_loo("quantiles and covariance", 9) == quantiles + of_metric
     # A metric is then learned from two forms of each column.
-    found = enough_rows("ranges and quantiles and covariance", 9) - ranges - quantiles
-    assert found == enough_rows("covariance", 18)
+    found = min_rows_for_loo("ranges and quantiles and covariance", 9) - ranges - quantiles
+    assert found == min_rows_for_loo("covariance", 18)
 
 
 def test_choose_calibration__of_what_no_number_of_rows_mends():

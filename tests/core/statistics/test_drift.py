@@ -15,8 +15,13 @@ from choosing import mostly_full, mostly_slow
 from lpe_dask import LPE
 from lpe_dask.monitoring import DriftConfig, new_state, update
 from lpe_dask.monitoring.bins import BinCounts, PValueBins
-from lpe_dask.monitoring.eprocess import after_run, bets, log_evidence, log_ratios
-from lpe_dask.monitoring.new_values import NominalColumn, UnseenCounts
+from lpe_dask.monitoring.eprocess import (
+    bet_exponents,
+    log_evidence,
+    log_ratios,
+    update_log_wealth,
+)
+from lpe_dask.monitoring.new_values import NewValueCounts, NominalColumn
 from lpe_dask.monitoring.state import DriftState, Reference
 from lpe_dask.pvalues.formulas import p_values
 
@@ -38,7 +43,7 @@ def first_alarms(widths, runs):
 
     As `drift_monitor.update` gathers it, for all series at once.
     """
-    exponents, n_series = bets(widths), runs.shape[1]
+    exponents, n_series = bet_exponents(widths), runs.shape[1]
     urn = np.tile(widths.astype(float), (n_series, 1))
     wealth = np.full((n_series, len(exponents)), -np.inf)
     first = np.full(n_series, np.inf)
@@ -47,7 +52,7 @@ def first_alarms(widths, runs):
         if not waits.any():
             break
         ratios = log_ratios(urn[waits], counts[waits].astype(float), exponents)
-        wealth[waits] = after_run(wealth[waits], ratios, run)
+        wealth[waits] = update_log_wealth(wealth[waits], ratios, run)
         alarmed = log_evidence(wealth, run) >= math.log(3 / DELTA)
         first[waits & alarmed] = run
         urn += counts
@@ -116,7 +121,7 @@ def test_update__says_drift_as_rarely_as_promised(m, n_rows, is_exact):
         for run in range(15):
             zero, flagged, tail, *bulk = rng.multinomial(n_rows, shares)
             counts = [n_rows, 0, zero + flagged, zero + flagged + tail, *bulk]
-            unseen = UnseenCounts(n_rows, np.zeros(2, int), rng.binomial(n_rows, beyond))
+            unseen = NewValueCounts(n_rows, np.zeros(2, int), rng.binomial(n_rows, beyond))
             given = str(run), "", nothing, columns, unseen
             drift = update(state, bins, np.array(counts), *given)
             state = drift.state
@@ -209,7 +214,7 @@ def found_by(calibration, rows, new, k, *, is_mean=False):
     statistic = distances(searched, new, k, are_own=False, is_mean=is_mean)
     ranks = len(values) - np.searchsorted(values, values, "left")
     bins = PValueBins.of(ranks, 0.05, int(is_conformal))
-    return bins, p_values(statistic, values, counts_itself=int(is_conformal))
+    return bins, p_values(statistic, values, includes_self=int(is_conformal))
 
 
 @pytest.mark.parametrize("calibration", ["loo", "split", "conformal"])
@@ -259,12 +264,12 @@ def has_evidence(bins, found, calibration, n_rows, n_runs, rng):
         n_first = -(-1000 // n_rows)
         state["reference"] = [0, *drawn[:n_first].sum(axis=0).tolist()]
     reference = Reference.of(bins, DriftState.model_validate(state))
-    exponents = bets(reference.prior)
+    exponents = bet_exponents(reference.prior)
     drawn = np.add.reduceat(drawn[n_first:, 1:], reference.starts, axis=1).astype(float)
     urns = reference.prior + np.cumsum(drawn, axis=0) - drawn
     ratios, wealth = log_ratios(urns, drawn, exponents), np.full(len(exponents), -np.inf)
     for run, of_run in enumerate(ratios, 1):
-        wealth = after_run(wealth, of_run, run)
+        wealth = update_log_wealth(wealth, of_run, run)
         if log_evidence(wealth, run) >= math.log(3 / DELTA):
             return True
     return False

@@ -11,7 +11,12 @@ from scipy import stats
 
 from lpe_dask.monitoring import new_state, update
 from lpe_dask.monitoring.bins import PValueBins
-from lpe_dask.monitoring.eprocess import after_run, bets, log_evidence, log_ratios
+from lpe_dask.monitoring.eprocess import (
+    bet_exponents,
+    log_evidence,
+    log_ratios,
+    update_log_wealth,
+)
 
 DELTA = 0.01
 
@@ -47,13 +52,13 @@ def test_update__gathers_the_evidence_of_several_series_at_once(m, n_rows):
     n_series, n_runs = 3, 20
     shares = rng.dirichlet(gaps_of(bins), n_series)
     drawn = rng.multinomial(n_rows, shares, size=(n_runs, n_series))
-    exponents = bets(bins.widths)
+    exponents = bet_exponents(bins.widths)
     urn = np.tile(bins.widths.astype(float), (n_series, 1))
     wealth = np.full((n_series, len(exponents)), -np.inf)
     expected = []
     for run, counts in enumerate(drawn[..., 3:], 1):
         ratios = log_ratios(urn, counts.astype(float), exponents)
-        wealth = after_run(wealth, ratios, run)
+        wealth = update_log_wealth(wealth, ratios, run)
         urn += counts
         expected.append(log_evidence(wealth, run))
 

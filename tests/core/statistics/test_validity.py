@@ -10,7 +10,7 @@ from scipy import stats
 
 from choosing import mostly_slow
 from lpe_dask import LPE
-from lpe_dask.pvalues.validity import most_false_alarms
+from lpe_dask.pvalues.validity import false_alarm_bound
 
 ALPHAS = (0.01, 0.05, 0.1)
 
@@ -44,7 +44,7 @@ def test_most_false_alarms__bounds_the_average_rate():
             rates.append((model.fit(nominal).score_samples(new) <= 0.15).mean())
 
     mean, error = mean_and_error(np.array(rates))
-    assert most_false_alarms(0.15, 9) == 0.2
+    assert false_alarm_bound(0.15, 9) == 0.2
     assert 0.1 < mean < 0.2 + 3 * error
 
 
@@ -131,7 +131,7 @@ def test_auto__keeps_the_promise_where_nothing_is_learned(arguments, n_features,
     shares, errors = mean_and_error(shares_of_sets([model], 40, 60, n_features, draw)[:, 0])
 
     bounds = np.array(
-        [most_false_alarms(alpha, len(model.calibration_)) for alpha in ALPHAS]
+        [false_alarm_bound(alpha, len(model.calibration_)) for alpha in ALPHAS]
     )
     assert model.calibration_kind_ == "loo"
     assert (shares <= bounds + 4 * errors).all()
@@ -165,7 +165,7 @@ def test_auto__keeps_the_promise_where_rows_are_enough(arguments, n_rows, n_feat
 
     shares = shares_of_sets(models, 25, n_rows, n_features, draw)
 
-    bounds = np.array([most_false_alarms(alpha, n_rows) for alpha in ALPHAS])
+    bounds = np.array([false_alarm_bound(alpha, n_rows) for alpha in ALPHAS])
     assert models[0].calibration_kind_ == "loo"
     total, errors = mean_and_error(shares[:, 0])
     assert (total <= 1.1 * bounds + 4 * errors).all()
@@ -183,7 +183,7 @@ def test_loo__would_break_the_promise_where_rows_are_not_enough():
     shares = shares_of_sets(models, 25, 60, 12, np.random.Generator.standard_normal)
 
     added, errors = mean_and_error(shares[:, 0] - shares[:, 1])
-    bounds = np.array([most_false_alarms(alpha, 60) for alpha in ALPHAS])
+    bounds = np.array([false_alarm_bound(alpha, 60) for alpha in ALPHAS])
     assert (added >= 0.5 * bounds + 4 * errors).all()
 
 
@@ -203,7 +203,7 @@ def test_calibrations__keep_the_promise(draw, n_rows, n_features, arguments, cal
     )
 
     m = len(model.calibration_)
-    bounds = np.array([most_false_alarms(alpha, m) for alpha in ALPHAS])
+    bounds = np.array([false_alarm_bound(alpha, m) for alpha in ALPHAS])
     if model.calibration_kind_ == "conformal":
         bounds = np.array(ALPHAS)
     assert (shares <= 1.1 * bounds + 4 * errors).all()

@@ -28,7 +28,7 @@ from lpe_dask.tables.categories import (
     MOST_EXAMPLES,
     MOST_LEVELS,
     Categories,
-    unseen_levels,
+    new_levels,
 )
 from lpe_dask.tables.levels import learn_categories
 from lpe_dask.tables.parquet_files import RowGroups
@@ -655,17 +655,17 @@ def test_unseen_levels__are_the_most_frequent_values_that_are_new(dtype):
     values = [*"aab", "new", None, "new", "x", "y", "y", "z", "y", "u"]
     frame = pd.DataFrame({"n": 1, "kind": pd.Series(values, dtype=dtype)})
 
-    found = unseen_levels(frame, 1, ["a", "b"])
+    found = new_levels(frame, 1, ["a", "b"])
 
     assert found[:2] == ["y", "new"]
     assert len(found) == MOST_EXAMPLES
     assert {*found} < {"y", "new", "x", "z", "u"}
-    assert unseen_levels(frame.iloc[:3], 1, ["a", "b"]) == []
-    assert unseen_levels(frame.iloc[:0], 1, ["a", "b"]) == []
+    assert new_levels(frame.iloc[:3], 1, ["a", "b"]) == []
+    assert new_levels(frame.iloc[:0], 1, ["a", "b"]) == []
 
 
 def test_unseen_levels__of_other_types_than_text():
     frame = pd.DataFrame({"kind": [True, False, True], "code": [1, 7, 7]})
 
-    assert unseen_levels(frame, 0, [False]) == ["True"]
-    assert unseen_levels(frame, 1, [1]) == ["7"]
+    assert new_levels(frame, 0, [False]) == ["True"]
+    assert new_levels(frame, 1, [1]) == ["7"]

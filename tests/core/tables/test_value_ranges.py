@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.tables.value_ranges import BlockValues, Ranges, count_unseen, ranges_of
+from lpe_dask.tables.value_ranges import BlockValues, Ranges, count_new_values, ranges_of
 
 #: Two columns of numbers, and the codes of one of categories.
 ROWS = st.lists(
@@ -48,7 +48,7 @@ def test_unseen__are_counted_as_defined(nominal, rows, chunk):
     array[1::5, 1] = np.inf
 
     with dask.config.set(scheduler="sync"):
-        counted = dask.compute(*count_unseen(da.from_array(array, (chunk, 3)), ranges))
+        counted = dask.compute(*count_new_values(da.from_array(array, (chunk, 3)), ranges))
 
     missing, unseen = np.sum(counted, axis=0)
     for place, column in enumerate(array.T):
@@ -62,7 +62,9 @@ def test_unseen__are_counted_as_defined(nominal, rows, chunk):
 def test_unseen__of_numbers_of_any_type(kind):
     rows = np.array([[0, 1], [1, 1], [1, 0]]).astype(kind)
 
-    (counts,) = dask.compute(*count_unseen(da.from_array(rows), Ranges((0, 1), (1, 1), ())))
+    (counts,) = dask.compute(
+        *count_new_values(da.from_array(rows), Ranges((0, 1), (1, 1), ()))
+    )
 
     assert [of.tolist() for of in counts] == [[0, 0], [0, 1]]
 

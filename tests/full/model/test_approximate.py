@@ -29,7 +29,7 @@ from lpe_dask import LPE
 from lpe_dask.batch import fit
 from lpe_dask.kernels import beam_search, nn_descent
 from lpe_dask.model import fitting
-from lpe_dask.model.certificate import Certificate, Quality, draws
+from lpe_dask.model.certificate import ApproximationSettings, Certificate, draws
 from lpe_dask.pvalues import false_discovery_control
 from lpe_dask.search import MemoryEstimate, join
 from lpe_dask.search.blocks import spool_blocks
@@ -143,13 +143,13 @@ def _n_refused(corruption, seeds, right):
     All rows are audited alike, whether or not they are calibration rows, which are drawn
     once: so another seed draws other samples, and the exact model stays the same.
     """
-    n_refused, of = 0, Quality.of
+    n_refused, of = 0, ApproximationSettings.of
     for seed in seeds:
         lists = corrupted(corruption, seed, blocks=(seed % 4,))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(nn_descent, "neighbor_lists", lists)
             patch.setattr(
-                Quality,
+                ApproximationSettings,
                 "of",
                 lambda parameters, seed=seed: of(parameters | {"random_state": seed}),
             )
