@@ -15,7 +15,7 @@ from dask.delayed import Delayed
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.model import Fitted
 from lpe_dask.monitoring import NominalColumn
-from lpe_dask.storage import brief
+from lpe_dask.storage import short_message
 from lpe_dask.tables import Table, count_new_values, new_levels, tasks_of_frame
 from lpe_dask.tasks import compute, new_tasks
 
@@ -91,7 +91,9 @@ class ColumnValues:
         try:
             (examples,) = compute(*new_tasks("unseen-levels", [task], [frame]))
         except Exception as error:  # a run does not fail for want of examples
-            logger.warning("no new values of %s can be shown: %s", column, brief(error))
+            logger.warning(
+                "no new values of %s can be shown: %s", column, short_message(error)
+            )
             return []
         return list(examples)
 

@@ -34,7 +34,7 @@ from lpe_dask.monitoring import (
     new_state,
     update,
 )
-from lpe_dask.storage import Folder, UnsafeFileError, brief, redact
+from lpe_dask.storage import Folder, UnsafeFileError, redact, short_message
 
 logger = logging.getLogger(__name__)
 
@@ -111,14 +111,16 @@ class RunSeries:
         try:
             drift, predecessor, why_none = self._after_predecessor(stats)
         except Exception as error:  # libraries of storages have errors of their own
-            why_none = f"the outputs of earlier runs cannot be read: {brief(error)}"
+            why_none = f"the outputs of earlier runs cannot be read: {short_message(error)}"
             logger.warning("this run counts as the first one of its series: %s", why_none)
             drift, predecessor = self._tested(None, stats), None
         drift = drift.with_examples(examples)
         try:
             second_line = self._second_line(drift)
         except Exception as error:
-            logger.warning("cannot tell whether later runs follow this: %s", brief(error))
+            logger.warning(
+                "cannot tell whether later runs follow this: %s", short_message(error)
+            )
         if second_line is not None:
             logger.warning("%s", second_line)
         return {
@@ -243,5 +245,5 @@ class RunSeries:
 def _pass_over(output: str, error: Exception) -> None:
     logger.warning(
         "the summary in %s is passed over, as it is damaged or of another version: %s",
-        redact(output), brief(error),
+        redact(output), short_message(error),
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lpe_dask.storage import brief
+from lpe_dask.storage import short_message
 
 
 class JobKeyError(ValueError):
@@ -35,4 +35,6 @@ def input_errors_pass(what: str = "fitted") -> Iterator[None]:
     except Exception as error:
         if type(error) is MemoryError:  # of a plan; that of an allocation is a subclass
             raise
-        raise RunError(f"the run stopped while it {what}: {brief(error)}") from error
+        raise RunError(
+            f"the run stopped while it {what}: {short_message(error)}"
+        ) from error

@@ -38,7 +38,7 @@ from lpe_dask.model import (
     reference_ids,
 )
 from lpe_dask.pvalues import threshold
-from lpe_dask.storage import MASK, Folder, Lock, check_token, printable, redact_errors
+from lpe_dask.storage import MASK, Folder, Lock, printable, redact_errors, verify_lock
 from lpe_dask.tables import FileTable, path_of, tasks_of_frame
 from lpe_dask.tasks import compute, new_tasks
 
@@ -360,7 +360,7 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     private = summary["reasons"]["private_columns"]
     scored = ExplanationInput(rows, kept, labels_of(table), None, private)
     _, file = scored.explain(model, _top_anomalies(table, model, top), None)
-    check_token(lock.url, lock.token)
+    verify_lock(lock.url, lock.token)
     Folder(url).write(REASONS_NAME, file)
 
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from lpe_dask.batch.output import FINGERPRINT_NAME, SUMMARY_NAME, write_json
-from lpe_dask.storage import LOCK_NAME, Folder, plain
+from lpe_dask.storage import LOCK_NAME, Folder, to_jsonable
 from lpe_dask.tables import FileTable
 
 #: Where in a summary the fingerprint is.
@@ -170,5 +170,5 @@ def now() -> datetime:
 
 def digest(content: Any) -> str:
     """Return a hash of values of JSON, in hexadecimal digits."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=plain)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=to_jsonable)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

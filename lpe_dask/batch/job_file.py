@@ -34,7 +34,7 @@ from lpe_dask.batch.job import (
 )
 from lpe_dask.batch.placeholders import Placeholders, has_range, shorten
 from lpe_dask.model import ParameterError
-from lpe_dask.storage import brief
+from lpe_dask.storage import short_message
 
 #: Most problems in one message.
 MAX_PROBLEMS = 5
@@ -106,8 +106,8 @@ def _read(path: str) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text("utf-8-sig"))
     except OSError as error:
         raise type(error)(
-            f"the job file {path} cannot be read: {brief(error)} Give the path of a TOML "
-            f"file; relative paths start from the current folder."
+            f"the job file {path} cannot be read: {short_message(error)} Give the path of "
+            f"a TOML file; relative paths start from the current folder."
         ) from error
     except (ValueError, RecursionError) as error:
         raise ValueError(

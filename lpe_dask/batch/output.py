@@ -32,13 +32,13 @@ from lpe_dask.storage import (
     Folder,
     Lock,
     UnsafeFileError,
-    brief,
     check_footer,
-    hold,
-    is_dead,
-    plain,
+    is_stale,
+    locked,
     redact,
     retried,
+    short_message,
+    to_jsonable,
 )
 from lpe_dask.tables import locate
 
@@ -166,14 +166,14 @@ def reserved_output(url: str) -> AbstractContextManager[Lock]:
         If nothing can be written there, or another run holds the lock.
     """
     refusal = "nothing can be written to the output {url}"
-    return hold(url, "score a table", refusal, is_ours=not Folder(url).exists())
+    return locked(url, "score a table", refusal, is_ours=not Folder(url).exists())
 
 
 def write_json(url: str, name: str, content: Any, indent: int | None = 1) -> None:
     """Write a file of JSON into a folder, which is made if it does not exist."""
     folder = Folder(url)
     folder.make()
-    text = json.dumps(content, indent=indent, default=plain)
+    text = json.dumps(content, indent=indent, default=to_jsonable)
     folder.write(name, text.encode() + b"\n")
 
 
@@ -212,7 +212,7 @@ def tidy(url: str, reserved: Callable[[str], AbstractContextManager[Lock]]) -> N
         names = Folder(url).names()
         is_locked = LOCK_NAME in names
         is_left = is_locked or any(map(_LEFT_NAME.fullmatch, names))
-        if is_left and (not is_locked or is_dead(url)):
+        if is_left and (not is_locked or is_stale(url)):
             with reserved(url):
                 remove_leftovers(url)
     except (OSError, NotImplementedError) as error:
@@ -221,7 +221,7 @@ def tidy(url: str, reserved: Callable[[str], AbstractContextManager[Lock]]) -> N
 
 def _warn_of_left(url: str, error: Exception) -> None:
     logger.warning(
-        "could not remove what a run has left in %s: %s", redact(url), brief(error)
+        "could not remove what a run has left in %s: %s", redact(url), short_message(error)
     )
 
 

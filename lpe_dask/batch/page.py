@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from lpe_dask.batch.output import REPORT_NAME
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.pages import report_page
-from lpe_dask.storage import Folder, brief, redact_errors
+from lpe_dask.storage import Folder, redact_errors, short_message
 
 logger = logging.getLogger(__name__)
 
@@ -67,4 +67,4 @@ def make_page(output: str) -> None:
     try:
         report(output)
     except Exception as error:  # the output is complete without
-        logger.warning("the page about the run could not be made: %s", brief(error))
+        logger.warning("the page about the run could not be made: %s", short_message(error))

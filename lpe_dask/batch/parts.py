@@ -32,13 +32,13 @@ from lpe_dask.pvalues import Adjustment, adjusted_p_values
 from lpe_dask.storage import (
     Folder,
     check_footer,
-    check_token,
-    is_passing,
+    is_transient,
     retried,
-    retried_until_seen,
+    retried_until_visible,
+    verify_lock,
 )
 from lpe_dask.tables import READERS, FileTable, TableError
-from lpe_dask.tasks import enter, new_array, new_tasks, versioned
+from lpe_dask.tasks import new_array, new_tasks, to_task, versioned_task
 
 #: The column that a run adds to the `RESULT_COLUMNS` where a false discovery rate decides.
 Q_VALUE = "q_value"
@@ -102,7 +102,7 @@ class PartFolder:
         """Return the names of the parts that are not visible from this machine."""
         return {self.name(i) for i in range(self.n_parts)} - set(names_in(self.url))
 
-    @retried_until_seen
+    @retried_until_visible
     def check_seen(self) -> None:
         """Raise if the parts that workers wrote do not become visible soon."""
         if missing := self.missing():
@@ -124,7 +124,7 @@ class PartFolder:
             is_ours = (said["made_from"], said["part"]) == (made_from, number)
             return PartStats.from_json(said) if is_ours else None
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-            if is_passing(error):  # reading it again is cheaper than writing it again
+            if is_transient(error):  # reading it again is cheaper than writing it again
                 raise
             return None
 
@@ -139,9 +139,9 @@ class PartFolder:
         """Write a part; it gets its name once complete, if the lock is still held."""
         said = {"made_from": made_from, "part": number, **stats.as_json()}
         metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(said).encode()}
-        with Folder(self.url).whole_file(self.name(number)) as file:
+        with Folder(self.url).atomic_write(self.name(number)) as file:
             pq.write_table(table.replace_schema_metadata(metadata), file)
-            check_token(self.lock_url, self.token)
+            verify_lock(self.lock_url, self.token)
 
 
 def part_writes(
@@ -176,11 +176,11 @@ def part_writes(
         Of the partitions to write.
     """
     name = f"lpe-write-{uuid4().hex}"
-    schema = enter(part_schema(kept), "lpe-schema")
+    schema = to_task(part_schema(kept), "lpe-schema")
     further = (offset, stats_of, schema.key, folder)
     counts = [_NO_VALUES] * len(kept.parts) if values is None else [of.key for of in values]
     tasks = {
-        f"{name}-{i}": versioned(
+        f"{name}-{i}": versioned_task(
             _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), counts[i],
             *further, made_from[i], i,
         )
@@ -215,7 +215,7 @@ def decision_writes(
     made_from, numbers : sequence
         As for `part_writes`.
     """
-    entered = enter(adjustment, "lpe-adjustment")
+    entered = to_task(adjustment, "lpe-adjustment")
     further = (entered.key, fdr, stats_of, folder)
     tasks = ((_decide_part, *further, made_from[i], i) for i in numbers)
     return new_tasks("decide", tasks, [entered])
@@ -333,7 +333,7 @@ def _read_p_values(folder: PartFolder, number: int) -> NDArray[np.float64]:
     return p_values
 
 
-@retried_until_seen  # another machine may have written it
+@retried_until_visible  # another machine may have written it
 def _read_undecided(
     folder: PartFolder, number: int, columns: list[str] | None = None
 ) -> pa.Table:

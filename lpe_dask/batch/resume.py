@@ -14,7 +14,7 @@ from lpe_dask.batch.fingerprint import now, start_of
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.job_file import read_job
 from lpe_dask.batch.runs import prepare
-from lpe_dask.storage import brief, holder
+from lpe_dask.storage import lock_owner, short_message
 
 logger = logging.getLogger(__name__)
 
@@ -41,14 +41,16 @@ def next_job(path: str | PathLike[str], date: datetime.date | str | None = None)
         midnight = time.replace(hour=0, minute=0, second=0, microsecond=0)
         if began is None or time - min(began, midnight) >= FINISHED_WITHIN:
             return job
-        if holder(earlier.place) is not None:
+        if lock_owner(earlier.place) is not None:
             logger.info("the run of %s is still running elsewhere", yesterday)
             return job
         prepare(earlier)
     except ConnectionError:  # the output of today is on the same storage: no more waiting
         raise
     except (ValueError, TypeError, OSError, NotImplementedError, MemoryError) as error:
-        logger.warning("the run of %s cannot be finished now: %s", yesterday, brief(error))
+        logger.warning(
+            "the run of %s cannot be finished now: %s", yesterday, short_message(error)
+        )
         return job
     logger.warning(
         "the run of %s was interrupted: only this run is finished now. Start again for "

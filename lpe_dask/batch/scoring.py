@@ -63,14 +63,14 @@ from lpe_dask.pvalues import (
     fdr_caveat,
     threshold,
 )
-from lpe_dask.storage import LOCK_NAME, Folder, Lock, brief, check_token, redact
+from lpe_dask.storage import LOCK_NAME, Folder, Lock, redact, short_message, verify_lock
 from lpe_dask.tables import (
     FileTable,
     Paths,
     TableError,
     paths_in,
 )
-from lpe_dask.tasks import RowCount, at_once, compute
+from lpe_dask.tasks import RowCount, compute, eager_scope
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ class Scoring:
             f"(overwrite=True, --overwrite)."
         )
 
-    @at_once()
+    @eager_scope()
     def execute(
         self,
         model: Fitted,
@@ -213,7 +213,7 @@ class Scoring:
             bins = bins_of(model.calibration, alpha)
         folder = self._folder(lock.token)
         try:
-            check_token(lock.url, lock.token)  # the fit may have taken hours
+            verify_lock(lock.url, lock.token)  # the fit may have taken hours
             is_tested = self.job.why_no_drift_test is None
             series = self._series(model, bins) if is_tested else None
             self._clear_other_output(series)
@@ -241,7 +241,7 @@ class Scoring:
                 "drift": self._drift(series, columns, stats, total),
                 "values": columns.section(total),
             }  # fmt: skip
-            check_token(lock.url, lock.token)
+            verify_lock(lock.url, lock.token)
             output.write_json(self.output, output.SUMMARY_NAME, summary, indent=2)
             output.remove_leftovers(self.output)
         except TableError as error:
@@ -261,8 +261,8 @@ class Scoring:
                     f"leave the folder alone: parts that are still there are kept."
                 ) from error
             raise RunError(
-                f"the run stopped while it scored: {brief(error)} The parts that are in "
-                f"{self.output} are complete; start the same run again to resume."
+                f"the run stopped while it scored: {short_message(error)} The parts that "
+                f"are in {self.output} are complete; start the same run again to resume."
             ) from error
         if self.given.report:
             make_page(self.output)
@@ -321,7 +321,7 @@ class Scoring:
         """Return the section about reasons; a run does not fail for want of them."""
         columns = [*self.rows.columns, *self.kept.columns, *self.kept.index_columns]
         private = tuple(match_names(self.given.private or (), columns))
-        check_token(lock.url, lock.token)
+        verify_lock(lock.url, lock.token)
         Folder(self.output).remove_file(output.REASONS_NAME)  # of an interrupted run
         if total.top.empty:
             return no_reasons(model, private, "no row has a p-value")
@@ -337,9 +337,9 @@ class Scoring:
             with steps.timed("explain"):
                 section, file = rows.explain(model, total.top, q_values)
         except Exception as error:
-            logger.warning("no reasons can be given: %s", brief(error))
-            return no_reasons(model, private, brief(error))
-        check_token(lock.url, lock.token)
+            logger.warning("no reasons can be given: %s", short_message(error))
+            return no_reasons(model, private, short_message(error))
+        verify_lock(lock.url, lock.token)
         Folder(self.output).write(output.REASONS_NAME, file)
         return section
 

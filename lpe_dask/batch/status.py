@@ -9,7 +9,7 @@ from typing import Literal
 
 from lpe_dask.batch.fingerprint import read_fingerprint
 from lpe_dask.batch.output import SUMMARY_NAME, UNDECIDED, is_begun
-from lpe_dask.storage import Folder, holder
+from lpe_dask.storage import Folder, lock_owner
 
 _PART_NAME = re.compile(r"part-\d{5,}\.parquet")
 
@@ -46,7 +46,7 @@ def status_of(output: str) -> Status:
         If there is no output of a run.
     """
     folder = Folder(output)
-    if (who := holder(output)) is not None:
+    if (who := lock_owner(output)) is not None:
         return Status("at work", f"{_progress(folder)} By {who}.")
     if (content := folder.read(SUMMARY_NAME)) is not None:
         summary = json.loads(content)

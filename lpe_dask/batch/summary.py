@@ -13,7 +13,7 @@ from lpe_dask.batch.timing import Steps
 from lpe_dask.model import Certificate, Fitted
 from lpe_dask.monitoring import clopper_pearson_interval
 from lpe_dask.pvalues import BAND_LEVEL, dkw_half_width
-from lpe_dask.storage import Folder, brief, package_versions
+from lpe_dask.storage import Folder, package_versions, short_message
 from lpe_dask.tasks import peak_worker_bytes
 
 #: Packages that the summary names the version of.
@@ -114,8 +114,8 @@ def read_summary(output: str) -> dict[str, Any]:
         return dict(json.loads(content))
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
-            f"{output}/{SUMMARY_NAME} is not a summary: {brief(error)} Run the job again "
-            f"with overwrite=True (--overwrite)."
+            f"{output}/{SUMMARY_NAME} is not a summary: {short_message(error)} Run the "
+            f"job again with overwrite=True (--overwrite)."
         ) from error
 
 

@@ -24,7 +24,7 @@ from lpe_dask.cli.interrupts import signals_held
 from lpe_dask.cli.outcome import UnavailableError
 from lpe_dask.storage import Folder
 from lpe_dask.tasks import (
-    Entry,
+    SpoolEntry,
     Workers,
     active_workers,
     await_first_worker,
@@ -33,7 +33,7 @@ from lpe_dask.tasks import (
     memory_of_machine,
     processes_and_threads,
     spool_at,
-    temporary_place,
+    temporary_location,
     timeout,
     workers_of_machine,
 )
@@ -180,7 +180,7 @@ class WorkerChoice:
             dask.config.set({"distributed.scheduler.worker-ttl": WORKER_TTL}),
         ):
             _check_semaphores(n_workers)
-            folder = spool_at(temporary_place()).folder("workers")
+            folder = spool_at(temporary_location()).folder("workers")
             cluster = start_cluster(
                 n_workers, threads, limit, of_local_cluster(), Folder(folder.url).path(),
                 dashboard=self.section.dashboard, debug=self.debug,
@@ -272,7 +272,7 @@ def _check_semaphores(n_workers: int) -> None:
 
 
 def _end_cluster(
-    cluster: Any, folder: Entry, kind: type[BaseException] | None, *rest: Any
+    cluster: Any, folder: SpoolEntry, kind: type[BaseException] | None, *rest: Any
 ) -> None:
     """End the workers; if the run was interrupted, in the middle of their tasks.
 

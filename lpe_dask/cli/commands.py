@@ -376,12 +376,12 @@ def _with_progress(workers: WorkerChoice) -> Iterator[None]:
 
     from lpe_dask.cli.progress import show_progress
     from lpe_dask.cli.stall_detection import detect_stalls
-    from lpe_dask.tasks import listening
+    from lpe_dask.tasks import notifying
 
     with (
         workers.open(),
         show_progress(Console(stderr=True)) as show,
         detect_stalls(workers.give_up_after) as detect,
-        listening(show, detect),
+        notifying(show, detect),
     ):
         yield

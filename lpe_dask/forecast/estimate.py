@@ -62,7 +62,7 @@ from lpe_dask.tables import (
     select_columns,
     with_csv,
 )
-from lpe_dask.tasks import Workers, active_workers, at_once
+from lpe_dask.tasks import Workers, active_workers, eager_scope
 
 
 @redact_errors()
@@ -152,7 +152,7 @@ def is_job(data: Any) -> bool:
 Choice = Callable[[Workload], Workers]
 
 
-@at_once()
+@eager_scope()
 def make_forecast(
     choose: Choice,
     data: Any,

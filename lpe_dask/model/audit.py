@@ -28,7 +28,7 @@ from lpe_dask.model.certificate import (
 )
 from lpe_dask.pvalues import Calibration
 from lpe_dask.search import AUDITED_ROWS, MERGED_SAMPLES, Approximation, Reference
-from lpe_dask.tasks import merge_tasks, new_array, new_tasks, read_again
+from lpe_dask.tasks import merge_tasks, new_array, new_tasks, reread_once
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Audit:
             this: what waits for the certificate must not wait in memory.
         """
         if is_lazy:
-            rows = read_again(rows)
+            rows = reread_once(rows)
         tasks = (
             (_pick, (rows.name, i, 0), i, self.quality.seed)
             for i in range(rows.numblocks[0])

@@ -24,7 +24,7 @@ from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
 from lpe_dask.pvalues import INCLUDES_SELF, check_level, n_flagged_ranks
 from lpe_dask.tables import Nominal, read_nominal, take_rows, to_numpy
-from lpe_dask.tasks import at_once
+from lpe_dask.tasks import eager_scope
 
 #: With which probability any level of a promise that holds is judged to be broken.
 ERROR = 0.01
@@ -72,7 +72,7 @@ class CalibrationCheck:
         }
 
 
-@at_once()
+@eager_scope()
 def check_calibration(
     fitted: Fitted,
     X: Any = None,

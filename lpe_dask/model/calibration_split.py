@@ -145,7 +145,7 @@ def split_calibration(
 
     Examples
     --------
-    >>> parts = divide("conformal", 5, 2, random_state=0)
+    >>> parts = split_calibration("conformal", 5, 2, random_state=0)
     >>> len(parts.calibration), len(parts.reference)
     (2, 3)
     >>> parts = divide("split", 10**12, None, random_state=0)  # nothing is drawn yet

@@ -40,7 +40,7 @@ from lpe_dask.tables import (
     values_in_memory,
     with_known_rows,
 )
-from lpe_dask.tasks import at_once, compute
+from lpe_dask.tasks import compute, eager_scope
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ def _in_one_form(*frames: pd.DataFrame) -> Iterator[NDArray[Any]]:
         yield frame.to_numpy(dtype, copy=True, na_value=np.nan)
 
 
-@at_once()
+@eager_scope()
 def explain(fitted: Fitted, X: Any, top: int, rows: Rows | None = None) -> pd.DataFrame:
     """Return what `LPE.explain` does; computes."""
     _check_count("top", top)
@@ -132,7 +132,7 @@ def explain(fitted: Fitted, X: Any, top: int, rows: Rows | None = None) -> pd.Da
     return found.table(int(top))
 
 
-@at_once()
+@eager_scope()
 def explain_rows(
     fitted: Fitted,
     values: pd.DataFrame,
@@ -223,7 +223,7 @@ def _percent(share: float) -> str:
     return ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
 
 
-@at_once()
+@eager_scope()
 def nearest_nominal(
     fitted: Fitted, X: Any, n: int, rows: Rows | None = None
 ) -> pd.DataFrame:

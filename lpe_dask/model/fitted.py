@@ -40,7 +40,7 @@ from lpe_dask.tables import (
     map_values,
     read_table,
 )
-from lpe_dask.tasks import at_once, compute, counted, lazily, new_tasks, read_again
+from lpe_dask.tasks import compute, counted, eager_scope, lazy_scope, new_tasks, reread_once
 
 #: The warning about rows that were fitted, and come as new ones.
 FITTED_ROWS_WARNING = (
@@ -269,7 +269,7 @@ class Fitted:
         certificate = audit.of_table(table.rows, is_lazy=table.is_lazy)
         (exact,) = new_tasks("is-exact", [(is_exact, certificate.key)], [certificate])
         if table.is_lazy:
-            table = replace(table, rows=read_again(table.rows, exact))
+            table = replace(table, rows=reread_once(table.rows, exact))
         return table, audit.approximation(exact)
 
     def _certified(self, certificate: Certificate | None) -> Approximation | None:
@@ -290,7 +290,7 @@ class Fitted:
     def own(self, name: str) -> Any:
         """Return the "statistic" or the "p_value" of each nominal row, in their kind."""
         own, kind = self.nominal_scores.known(), self.nominal
-        with lazily() if kind.is_lazy else at_once():
+        with lazy_scope() if kind.is_lazy else eager_scope():
             if own.others is None and kind.frame is not None:
                 return own.series(kind.frame, kind.source, name, self.calibration)
             statistic, p_values = self.blocks()
@@ -354,4 +354,4 @@ def _warn_of_unmeasured(values: Any) -> None:
 
 def _call_for(X: Any) -> AbstractContextManager[Any]:
     """Return the context of a call for rows: those of Dask and of files are lazy."""
-    return lazily() if is_dask_collection(X) or is_paths(X) else at_once()
+    return lazy_scope() if is_dask_collection(X) or is_paths(X) else eager_scope()

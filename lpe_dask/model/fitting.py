@@ -85,13 +85,13 @@ from lpe_dask.tables import (
     take_rows,
 )
 from lpe_dask.tasks import (
-    at_once,
     check_lazy,
     compute,
-    enter,
+    eager_scope,
+    freeze,
     meta_of,
     new_tasks,
-    settle,
+    to_task,
 )
 
 logger = logging.getLogger(__name__)
@@ -187,7 +187,7 @@ def _statistic(
     return Statistic(n_neighbors, None, aggregation=parameters["aggregation"])
 
 
-@at_once()
+@eager_scope()
 def fit_model(
     parameters: dict[str, Any],
     X: Any,
@@ -367,7 +367,7 @@ class _Search:
         others = np.flatnonzero(is_other)
         if len(others) <= AUDITED_ROWS:  # they are all measured exactly
             return certificate_of(np.empty(0), quality.max_p_error)
-        sample = enter(self._sample(others, quality.seed), "lpe-sample")
+        sample = to_task(self._sample(others, quality.seed), "lpe-sample")
         audit = Audit(fitted.reference, fitted.calibration, quality)
         certificate: Certificate
         (certificate,) = compute(audit.of_sample(sample, fitted.n_features))
@@ -388,7 +388,7 @@ class _Search:
         """Return what gives some of the nominal rows, entered again each time."""
         if numbers is None:
             return self.nominal.again
-        return lambda: settle(take_rows(self.nominal.again(), numbers), "lpe-part")
+        return lambda: freeze(take_rows(self.nominal.again(), numbers), "lpe-part")
 
     def _reference(
         self,
@@ -419,7 +419,9 @@ def _tasks_of_rows(
     """Return tasks for some rows each: their numbers, and their statistic as new rows."""
     measured = reference.measure_rows(take_rows(rows, numbers))
     edges = np.cumsum([0, *measured.chunks[0]]).tolist()
-    entered = [enter(numbers[start:stop], "lpe-chosen") for start, stop in pairwise(edges)]
+    entered = [
+        to_task(numbers[start:stop], "lpe-chosen") for start, stop in pairwise(edges)
+    ]
     tasks = (
         (_numbered, of_chunk.key, (measured.name, i)) for i, of_chunk in enumerate(entered)
     )

@@ -33,7 +33,7 @@ from lpe_dask.tables import (
     read_table,
     with_known_rows,
 )
-from lpe_dask.tasks import Held, enter_parts, new_array
+from lpe_dask.tasks import LocalValue, new_array, slice_tasks
 
 #: Columns of a file of them; the second only where p-values compare something else.
 _COLUMNS = ("statistic", "compared")
@@ -70,12 +70,12 @@ class NominalScores:
         Of its columns.
     """
 
-    statistic: Held
-    compared: Held
+    statistic: LocalValue
+    compared: LocalValue
     chunks: tuple[int, ...]
-    row_hashes: Held | None = None
+    row_hashes: LocalValue | None = None
     others: Any = None
-    numbers: Held | None = None
+    numbers: LocalValue | None = None
     checksums: list[int] | None = None
     categories: Categories | None = None
     minima: Minima = NO_MINIMA
@@ -129,7 +129,7 @@ class NominalScores:
         hashes = nominal.row_hashes
         return cls(
             whole, weighed, nominal.input_chunks,
-            None if hashes is None else Held(hashes, "lpe-nominal-hashes"),
+            None if hashes is None else LocalValue(hashes, "lpe-nominal-hashes"),
             None if is_all else X,
             None if is_all else _numbered(kept, division.reference, n_input),
             nominal.checksums, categories, minima,
@@ -182,10 +182,10 @@ class NominalScores:
         statistic = self._stored(self.statistic, np.float64)
         return map_blocks([statistic], _is_known, name="is-own", dtype=np.bool_)
 
-    def _stored(self, values: Held, dtype: type[np.generic]) -> da.Array:
+    def _stored(self, values: LocalValue, dtype: type[np.generic]) -> da.Array:
         """Return numbers on the client as a dask array in the chunks of the input."""
         edges = np.cumsum([0, *self.chunks]).tolist()
-        parts, entered = enter_parts(values, edges)
+        parts, entered = slice_tasks(values, edges)
         return new_array("stored", parts, entered, (self.chunks,), np.empty(0, dtype))
 
 
@@ -223,25 +223,27 @@ class StoredNominalScores:
                 "them were calibration rows (calibration='loo' without calibration_size). "
                 "Give the rows to score_samples or statistic instead."
             )
-        statistic = compared = Held(values[_COLUMNS[0]], _NAME)
+        statistic = compared = LocalValue(values[_COLUMNS[0]], _NAME)
         if self.is_weighed:
-            compared = Held(values[_COLUMNS[1]], _NAME)
+            compared = LocalValue(values[_COLUMNS[1]], _NAME)
         return NominalScores(statistic, compared, (len(statistic.value),))
 
 
-def _placed(values: NDArray[np.float64], places: NDArray[np.int64], n_input: int) -> Held:
+def _placed(
+    values: NDArray[np.float64], places: NDArray[np.int64], n_input: int
+) -> LocalValue:
     whole = np.full(n_input, np.nan)
     whole[places] = values
-    return Held(whole, _NAME)
+    return LocalValue(whole, _NAME)
 
 
 def _numbered(
     kept: NDArray[np.int64], reference: NDArray[np.int64] | None, n_input: int
-) -> Held:
+) -> LocalValue:
     searched = kept if reference is None else kept[reference]
     whole = np.full(n_input, -1)
     whole[searched] = np.arange(len(searched))
-    return Held(whole, "lpe-nominal-number")
+    return LocalValue(whole, "lpe-nominal-number")
 
 
 def _filled(known: da.Array, measured: da.Array) -> da.Array:

@@ -19,7 +19,7 @@ from lpe_dask.pvalues import decisions
 from lpe_dask.pvalues.density import LikelihoodRatio
 from lpe_dask.pvalues.formulas import p_values, possible_p_values
 from lpe_dask.tables import map_blocks, map_values
-from lpe_dask.tasks import Held
+from lpe_dask.tasks import LocalValue
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class Calibration:
     graph: str
     includes_self: int
     weight: LikelihoodRatio | None
-    shared: Held
+    shared: LocalValue
 
     @classmethod
     def of(
@@ -51,13 +51,13 @@ class Calibration:
         values: NDArray[np.float64],
     ) -> Calibration:
         """Return the calibration by ascending values."""
-        return cls(graph, includes_self, weight, Held(values, "lpe-calibration"))
+        return cls(graph, includes_self, weight, LocalValue(values, "lpe-calibration"))
 
     def with_values(self, values: NDArray[np.float64]) -> Calibration:
         """Return the same calibration by other ascending values."""
         if values is self.values:
             return self  # what was shared for graphs is not shared again
-        return replace(self, shared=Held(values, "lpe-calibration"))
+        return replace(self, shared=LocalValue(values, "lpe-calibration"))
 
     @property
     def values(self) -> NDArray[np.float64]:

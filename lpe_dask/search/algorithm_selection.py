@@ -22,7 +22,7 @@ from lpe_dask.search.join import JoinSpec
 from lpe_dask.search.plan import SearchPlan, sample_neighbors
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.trial import Cost, SampledRows
-from lpe_dask.tasks import active_client, compute, enter, new_tasks
+from lpe_dask.tasks import active_client, compute, new_tasks, to_task
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ def _try_exact(
     columns = preparation.weights, len(preparation.categorical)
     if active_client() is None:
         return _try_each(rows, *columns, search, n_reference)
-    entered = enter(rows, "lpe-tried")
+    entered = to_task(rows, "lpe-tried")
     task = _try_each, entered.key, *columns, search, n_reference
     (tried,) = compute(*new_tasks("try", [task], [entered]))
     return cast(dict[str, Cost] | None, tried)

@@ -42,7 +42,7 @@ from lpe_dask.search.plan import (
     listing_pass_rows,
     share_of,
 )
-from lpe_dask.tasks import enter, enter_parts, held_of, new_tasks
+from lpe_dask.tasks import as_local_value, new_tasks, slice_tasks, to_task
 
 #: Of how many nearest rows shares are, where what is asked of a row names no K.
 _NEAREST_ROWS = 20
@@ -162,7 +162,7 @@ def typical_task(
         Most rows, at even steps, that say which shares are typical.
     """
     named, collections = searched.named()
-    chosen = enter(numbers, "lpe-chosen")
+    chosen = to_task(numbers, "lpe-chosen")
     task = (_typical, chosen.key, n_features, n_measured, *named)
     return new_tasks("typical", [task], [chosen, *collections])[0]
 
@@ -174,7 +174,7 @@ def _cut(
     if numbers is None:
         return [None] * queries.numblocks[0], []
     edges = np.cumsum([0, *queries.chunks[0]]).tolist()
-    return enter_parts(held_of(numbers, "lpe-own"), edges)
+    return slice_tasks(as_local_value(numbers, "lpe-own"), edges)
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.
@@ -255,10 +255,10 @@ def _shares(
     distance have no part in it.
     """
     total, nearest = np.zeros((len(prepared), n_features)), np.empty(prepared.shape)
-    n_neighbors, at_once = found.distances.shape[1], gather_batch(*prepared.shape)
+    n_neighbors, eager_scope = found.distances.shape[1], gather_batch(*prepared.shape)
     counts = np.isfinite(found.distances) & (found.distances > 0)
-    for start in range(0, n_neighbors, at_once):
-        some = range(start, min(start + at_once, n_neighbors))
+    for start in range(0, n_neighbors, eager_scope):
+        some = range(start, min(start + eager_scope, n_neighbors))
         others = _gathered(searched, found.numbers[:, some])
         if start == 0:
             nearest = others[:, 0]

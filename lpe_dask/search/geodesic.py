@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lpe_dask.kernels import GRAPHS, NeighborGraph, walk_from_rows
 from lpe_dask.search.join import JoinSpec
 from lpe_dask.search.plan import NeighborGraphParams
-from lpe_dask.tasks import enter, new_tasks
+from lpe_dask.tasks import new_tasks, to_task
 
 
 def build_graph(
@@ -57,7 +57,7 @@ def walk_among_rows(
     task_rows : int
         Rows of a task.
     """
-    entered = enter(numbers, "lpe-chosen")
+    entered = to_task(numbers, "lpe-chosen")
     tasks = (
         (_walk, graph.key, entered.key, start, task_rows, search)
         for start in range(0, len(numbers), task_rows)

@@ -47,7 +47,14 @@ from lpe_dask.search.blocks.spool_blocks import SpooledBlock, handles_of
 from lpe_dask.search.locality import by_nearest_box
 from lpe_dask.search.plan import Statistic, sample_neighbors, share_of
 from lpe_dask.tables import float_rows
-from lpe_dask.tasks import Versioned, enter, for_frames, new_array, new_tasks, notify
+from lpe_dask.tasks import (
+    VersionedFunction,
+    as_frame_arguments,
+    new_array,
+    new_tasks,
+    notify,
+    to_task,
+)
 
 #: Rows, as they came, and their statistic -> what p-values compare instead of it.
 Weight = Callable[[NDArray[np.generic], NDArray[np.float64]], NDArray[np.float64]]
@@ -161,7 +168,7 @@ class JoinInputs:
 
     def named(self) -> tuple[list[Any], list[Any]]:
         """Return the attributes as tasks name them, and the collections they name."""
-        space = enter(self.space, "lpe-space")
+        space = to_task(self.space, "lpe-space")
         named = [
             _keys(self.blocks), space.key, self.search, _key(self.graph),
             _key(self.weight), _keys(self.indexes), _key(self.is_exact), self.is_weighed,
@@ -247,11 +254,11 @@ def join_frame(frame: Any, searched: JoinInputs) -> Any:
     partitions later.
     """
     meta = pd.Series(dtype=np.float64, name="statistic")
-    space = enter(searched.space, "lpe-space")
+    space = to_task(searched.space, "lpe-space")
     one_each = [space, searched.graph, searched.weight]
-    given = for_frames([*one_each, *searched.blocks])
+    given = as_frame_arguments([*one_each, *searched.blocks])
     fixed = searched.search, searched.is_weighed
-    return frame.map_partitions(Versioned(_join_frame), *fixed, *given, meta=meta)
+    return frame.map_partitions(VersionedFunction(_join_frame), *fixed, *given, meta=meta)
 
 
 def self_join(

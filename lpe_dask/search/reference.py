@@ -41,7 +41,7 @@ from lpe_dask.search.memory import MemoryEstimate, plan_for_active_workers
 from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic, n_shares
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tables import Table, to_checked_series
-from lpe_dask.tasks import Held, active_workers, compute, enter, settle
+from lpe_dask.tasks import LocalValue, active_workers, compute, freeze, to_task
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +73,8 @@ class Reference:
     indexes: Blocks | None = None
 
     @cached_property
-    def _shared_space(self) -> Held:
-        return Held(self.space, "lpe-space")
+    def _shared_space(self) -> LocalValue:
+        return LocalValue(self.space, "lpe-space")
 
     def nominal_tasks(self, numbers: NDArray[np.int64]) -> list[Delayed]:
         """Return tasks that measure these rows, each without itself, by an exact search.
@@ -94,7 +94,7 @@ class Reference:
             (graph,) = self.graph.tasks()
             return walk_among_rows(graph, numbers, self._search(plan), plan.task_rows)
         is_all = len(numbers) == self.shape.n_reference
-        chosen = None if is_all else enter(numbers, "lpe-chosen")
+        chosen = None if is_all else to_task(numbers, "lpe-chosen")
         n_shares = plan.nominal_shares(len(numbers))
         return self_join(len(self.blocks), self._searched(plan), n_shares, chosen)
 
@@ -287,7 +287,7 @@ class Reference:
         searched = JoinInputs(
             self.blocks.tasks(), self._shared_space, self._search(plan, statistic),
             None if self.graph is None else self.graph.tasks()[0],
-            None if weight is None else enter(weight, "lpe-weight"),
+            None if weight is None else to_task(weight, "lpe-weight"),
             is_weighed=weight is not None,
         )  # fmt: skip
         if approximation is None:
@@ -297,7 +297,7 @@ class Reference:
         return replace(
             searched,
             search=replace(searched.search, beyond=approximation.beyond),
-            weight=None if judged is None else enter(judged, "lpe-weight"),
+            weight=None if judged is None else to_task(judged, "lpe-weight"),
             indexes=self.indexes.tasks(),
             is_exact=approximation.is_exact,
         )
@@ -374,7 +374,7 @@ def _chunks(source: Callable[[], da.Array], chunk_rows: int) -> da.Array:
     """Return rows in chunks of so many rows, settled."""
     rows = source()
     chunks = rows.rechunk((chunk_rows, -1))
-    return rows if chunks is rows else settle(chunks, "lpe-chunk")
+    return rows if chunks is rows else freeze(chunks, "lpe-chunk")
 
 
 def _largest(sizes: Sequence[int]) -> int | None:

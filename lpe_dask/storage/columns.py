@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lpe_dask.storage.filesystems import filesystem_of
-from lpe_dask.storage.folder import bring_to_disk
-from lpe_dask.storage.messages import full_disk_named
+from lpe_dask.storage.folder import fsync_file
+from lpe_dask.storage.messages import disk_full_context
 from lpe_dask.storage.regular_files import read_regular, size_of
 from lpe_dask.storage.retries import retried
 
@@ -126,9 +126,9 @@ class StoredFile:
 def write_columns(url: str, columns: Mapping[str, NDArray[Any]]) -> StoredFile:
     """Write columns of numbers, all of one length, and return the file with its hash."""
     content = parquet_of(columns)
-    with full_disk_named(url.rsplit("/", 1)[0]), fsspec.open(url, "wb") as file:
+    with disk_full_context(url.rsplit("/", 1)[0]), fsspec.open(url, "wb") as file:
         file.write(content)
-        bring_to_disk(file)
+        fsync_file(file)
     return StoredFile(url, len(content), hashlib.sha256(content).hexdigest())
 
 

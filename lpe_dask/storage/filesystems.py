@@ -7,9 +7,9 @@ from typing import Any
 
 from fsspec.core import url_to_fs
 
-from lpe_dask.storage.messages import brief
+from lpe_dask.storage.messages import short_message
 from lpe_dask.storage.redaction import redact
-from lpe_dask.storage.retries import is_passing, retried
+from lpe_dask.storage.retries import is_transient, retried
 
 #: Errors that say by themselves what is wrong: with the URL, or with this installation.
 _CLEAR = (ValueError, ImportError, FileNotFoundError)
@@ -44,6 +44,6 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     except _CLEAR:
         raise
     except Exception as error:
-        kind = ConnectionError if is_passing(error) else OSError
-        raise kind(f"{redact(url)} cannot be opened: {brief(error)}") from error
+        kind = ConnectionError if is_transient(error) else OSError
+        raise kind(f"{redact(url)} cannot be opened: {short_message(error)}") from error
     return filesystem, name

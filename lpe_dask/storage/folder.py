@@ -21,9 +21,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage.filesystems import filesystem_of
-from lpe_dask.storage.messages import full_disk_named
+from lpe_dask.storage.messages import disk_full_context
 from lpe_dask.storage.regular_files import MAX_BYTES, open_regular, read_regular
-from lpe_dask.storage.retries import is_passing, retried
+from lpe_dask.storage.retries import is_transient, retried
 
 #: Seconds until a new file is read again, where the filesystem does not prevent another run
 #: from writing it, too: it belongs to whoever wrote last.
@@ -39,7 +39,7 @@ _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 _NOT_SYNCED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EROFS)
 
 # The filesystem in memory checks whether a file exists and creates it in two steps.
-_one_creates = ForkSafeLock()
+_create_mutex = ForkSafeLock()
 
 
 class Folder:
@@ -76,7 +76,7 @@ class Folder:
     @retried
     def exists(self, name: str = "") -> bool:
         """Return whether a file, or the folder, exists."""
-        self._forget()
+        self._invalidate_cache()
         try:
             self.filesystem.info(self.path(name))  # `exists` is False after any error
         except _NOT_THERE:
@@ -86,13 +86,13 @@ class Folder:
     @retried
     def is_file(self) -> bool:
         """Return whether there is a file instead of a folder."""
-        self._forget()
+        self._invalidate_cache()
         return bool(self.filesystem.isfile(self.path()))
 
     @retried
     def names(self, prefix: str = "") -> list[str]:
         """Return the names of all that is in the folder; none if it does not exist."""
-        self._forget()
+        self._invalidate_cache()
         try:
             paths = self.filesystem.ls(self.path(), detail=False)
         except _NOT_THERE:
@@ -120,7 +120,7 @@ class Folder:
         UnsafeFileError
             If it is something else, or larger.
         """
-        self._forget()
+        self._invalidate_cache()
         path = self.path(name)
         try:
             return read_regular(self.filesystem, path, at_most, follow_links=follow_links)
@@ -129,7 +129,7 @@ class Folder:
 
     def open(self, name: str) -> Any:
         """Return a regular file, to read from; no retries."""
-        self._forget()
+        self._invalidate_cache()
         return open_regular(self.filesystem, self.path(name))
 
     @retried
@@ -140,7 +140,7 @@ class Folder:
         """
         with self._probe() as probe:
             self.filesystem.pipe_file(self.path(probe), b"\n")
-            self._forget()
+            self._invalidate_cache()
             try:
                 now = self.filesystem.modified(self.path(probe))
                 written = self.filesystem.modified(self.path(name))
@@ -168,24 +168,24 @@ class Folder:
         protocol = self.filesystem.protocol
         if not _BUCKETS.isdisjoint([protocol] if isinstance(protocol, str) else protocol):
             return
-        with full_disk_named(self.url):
+        with disk_full_context(self.url):
             self.filesystem.makedirs(self.path(), exist_ok=True)
 
     @retried
     def write(self, name: str, content: bytes | memoryview) -> None:
         """Write a file; replaces an existing one."""
-        with self.whole_file(name) as file:
+        with self.atomic_write(name) as file:
             file.write(content)
 
     @contextmanager
-    def whole_file(self, name: str) -> Iterator[Any]:
+    def atomic_write(self, name: str) -> Iterator[Any]:
         """Give a file to write, which gets its name when it is complete; no retries."""
         temporary = self.path(f".{name}.{uuid4().hex}.tmp")
         try:
-            with full_disk_named(self.url):
+            with disk_full_context(self.url):
                 with self.filesystem.open(temporary, "wb") as file:
                     yield file
-                    bring_to_disk(file)
+                    fsync_file(file)
                 self._rename(temporary, self.path(name))
         except BaseException:
             with suppress(Exception):
@@ -200,7 +200,7 @@ class Folder:
         in several ways, and a response may be lost.
         """
         failure = None
-        with _one_creates:
+        with _create_mutex:
             try:
                 self._write_if_absent(name, content)
             except OSError as error:
@@ -244,7 +244,7 @@ class Folder:
                 except FileExistsError:  # also if a library below has sent it twice
                     return True
                 except (OSError, ValueError, NotImplementedError) as error:
-                    if is_passing(error):  # which tells nothing
+                    if is_transient(error):  # which tells nothing
                         raise
                     return is_there  # if not, it knows no such mode
         return False
@@ -257,12 +257,12 @@ class Folder:
 
     def _write_new(self, name: str, content: bytes) -> None:
         with (
-            full_disk_named(self.url),
+            disk_full_context(self.url),
             self.filesystem.open(self.path(name), "xb") as file,
         ):
             try:
                 file.write(content)
-                bring_to_disk(file)
+                fsync_file(file)
             except BaseException:  # a full disk must not leave an empty file
                 with suppress(Exception):
                     self.filesystem.rm_file(self.path(name))
@@ -285,11 +285,11 @@ class Folder:
             with suppress(Exception):
                 self.filesystem.rm_file(self.path(name))
 
-    def _forget(self) -> None:
+    def _invalidate_cache(self) -> None:
         self.filesystem.invalidate_cache(self._root)
 
 
-def bring_to_disk(file: Any) -> None:
+def fsync_file(file: Any) -> None:
     """Flush a file to disk, so that its content survives a loss of power.
 
     Some filesystems, such as NFS, tell only here that the disk is full.

@@ -8,7 +8,7 @@ from numbers import Number
 from typing import Any
 
 
-def plain(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """Return what JSON does not know as what it knows: for ``default=`` of `json.dumps`.
 
     Examples

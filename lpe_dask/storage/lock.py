@@ -15,7 +15,7 @@ known to be gone:
 Ages are differences of two times of the filesystem, so the clocks of the machines need not
 agree. Of several runs that find the same dead lock only one can create the file that is
 named after its content, the claim. An owner that was stalled for 60 s and wakes up is not
-excluded: its next heartbeat notices, and `check_token` keeps its tasks from writing.
+excluded: its next heartbeat notices, and `verify_lock` keeps its tasks from writing.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from hashlib import sha256
 from os import PathLike
 
 from lpe_dask.storage.folder import Folder
-from lpe_dask.storage.messages import brief
+from lpe_dask.storage.messages import short_message
 from lpe_dask.storage.owner import Owner
 from lpe_dask.storage.redaction import redact
-from lpe_dask.storage.retries import retried_as_a_whole, tries_once
+from lpe_dask.storage.retries import no_retries, retried_without_inner_retries
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +45,10 @@ LOCK_NAME = "_lock.json"
 _MOST_BYTES = 2**14
 
 #: Seconds between two heartbeats of a run.
-BEAT_SECONDS = 10
+HEARTBEAT_SECONDS = 10
 
 #: Seconds without a heartbeat after which a run counts as dead.
-DEAD_SECONDS = 60
+STALE_SECONDS = 60
 
 #: Seconds to wait before each attempt, while other runs take and release the lock.
 _ATTEMPTS = (0.0, 0.2, 0.5, 1.0, 2.0)
@@ -74,7 +74,7 @@ class LockedError(OSError):
 
 
 @contextmanager
-def hold(
+def locked(
     url: str | PathLike[str],
     purpose: str,
     refusal: str = "the folder {url} cannot be locked",
@@ -132,16 +132,16 @@ def _acquire_or_refuse(folder: Folder, owner: Owner, refusal: str) -> None:
         # Of a folder that another run has removed meanwhile, as it was empty: try again.
         kind = FileNotFoundError if isinstance(error, FileNotFoundError) else OSError
         raise kind(
-            f"{refusal.format(url=folder.url)}: {brief(error)} Give a folder that may be "
-            f"written to."
+            f"{refusal.format(url=folder.url)}: {short_message(error)} Give a folder that "
+            f"may be written to."
         ) from error
 
 
-def lease(url: str | PathLike[str], purpose: str) -> Lock:
+def create_lock(url: str | PathLike[str], purpose: str) -> Lock:
     """Return the lock on a folder that this process has just created, with a new name.
 
     No other process knows the folder, so the lock is written without a check; the caller
-    releases it. `is_dead` tells others whether its owner is still running.
+    releases it. `is_stale` tells others whether its owner is still running.
 
     Raises
     ------
@@ -153,33 +153,33 @@ def lease(url: str | PathLike[str], purpose: str) -> Lock:
     return Lock(folder, owner).start()
 
 
-def is_dead(url: str | PathLike[str]) -> bool:
+def is_stale(url: str | PathLike[str]) -> bool:
     """Return whether the owner of a folder's lock is known to be gone.
 
     A folder without a lock, which may be about to get one, counts as dead 10 times
-    `DEAD_SECONDS` after its last change.
+    `STALE_SECONDS` after its last change.
     """
     folder = Folder(url)
     try:
-        _content_if_dead(folder, LOCK_NAME)
+        _stale_content(folder, LOCK_NAME)
     except FileNotFoundError:
-        return folder.seconds_unchanged() >= 10 * DEAD_SECONDS
+        return folder.seconds_unchanged() >= 10 * STALE_SECONDS
     except LockedError:
         return False
     return True
 
 
-def holder(url: str | PathLike[str]) -> str | None:
+def lock_owner(url: str | PathLike[str]) -> str | None:
     """Return who works on a folder, or may do so, and its last heartbeat; None: nobody."""
     try:
         with suppress(FileNotFoundError):
-            _content_if_dead(Folder(url), LOCK_NAME)
+            _stale_content(Folder(url), LOCK_NAME)
     except LockedError as error:
         return error.who
     return None
 
 
-def check_token(url: str | PathLike[str], token: str) -> None:
+def verify_lock(url: str | PathLike[str], token: str) -> None:
     """Raise if a folder is no longer locked by the run that has this token.
 
     For a task, just before it publishes a file: tasks may outlive their run.
@@ -211,7 +211,7 @@ class Lock:
     url : str
         The folder.
     token : str
-        Identifies this lock; for `check_token`.
+        Identifies this lock; for `verify_lock`.
     is_lost : bool
         Whether another run has taken the lock, or somebody removed it.
     """
@@ -223,7 +223,9 @@ class Lock:
         self._owner = owner
         self.is_lost = self._is_removing = False
         self._is_ending = threading.Event()
-        self._thread = threading.Thread(target=self._beats, name="lpe-lock", daemon=True)
+        self._thread = threading.Thread(
+            target=self._heartbeat, name="lpe-lock", daemon=True
+        )
 
     def start(self) -> Lock:
         """Start the heartbeat, once the lock is acquired; returns the lock itself."""
@@ -236,7 +238,7 @@ class Lock:
             return
         self._is_ending.set()
         if self._thread.is_alive():
-            self._thread.join(BEAT_SECONDS)
+            self._thread.join(HEARTBEAT_SECONDS)
         try:
             if self._thread.is_alive():
                 raise TimeoutError("a heartbeat is still being written")
@@ -244,10 +246,10 @@ class Lock:
         except Exception as error:
             logger.warning(
                 "could not remove the lock of %s: %s It counts as dead in %d s.",
-                redact(self.url), brief(error), DEAD_SECONDS,
+                redact(self.url), short_message(error), STALE_SECONDS,
             )  # fmt: skip
 
-    @retried_as_a_whole  # it may be another's by the second attempt
+    @retried_without_inner_retries  # it may be another's by the second attempt
     def _remove_if_own(self) -> None:
         if self._is_removing and _owner_of(self._folder) is None:
             return  # only the answer to the first attempt was lost
@@ -255,16 +257,16 @@ class Lock:
             self._is_removing = True
             self._folder.remove_file(LOCK_NAME)
 
-    def _beats(self) -> None:
-        tries_once.set(True)  # `release` waits for this thread
-        while not (self._is_ending.wait(BEAT_SECONDS) or self.is_lost):
+    def _heartbeat(self) -> None:
+        no_retries.set(True)  # `release` waits for this thread
+        while not (self._is_ending.wait(HEARTBEAT_SECONDS) or self.is_lost):
             try:
                 self._beat()
             except Exception as error:  # the next one may succeed
                 logger.warning(
                     "could not renew the lock of %s: %s",
                     redact(self.url),
-                    brief(error),
+                    short_message(error),
                 )
 
     def _beat(self) -> None:
@@ -290,7 +292,7 @@ class Lock:
 # Taking it
 
 
-@retried_as_a_whole
+@retried_without_inner_retries
 def _acquire(folder: Folder, content: bytes) -> None:
     """Create the lock; raise if another run holds it and is alive."""
     for wait in _ATTEMPTS:
@@ -298,8 +300,8 @@ def _acquire(folder: Folder, content: bytes) -> None:
         if folder.create(LOCK_NAME, content):
             return
         with suppress(FileNotFoundError):  # the lock has just been released
-            dead = _content_if_dead(folder, LOCK_NAME)
-            if _take_over(folder, dead, content):
+            dead = _stale_content(folder, LOCK_NAME)
+            if _replace_stale_lock(folder, dead, content):
                 return
     raise LockedError(
         f"another run is taking over the lock of {folder.url} now. Only one run at a time "
@@ -307,7 +309,7 @@ def _acquire(folder: Folder, content: bytes) -> None:
     )
 
 
-def _take_over(folder: Folder, dead: bytes, content: bytes) -> bool:
+def _replace_stale_lock(folder: Folder, dead: bytes, content: bytes) -> bool:
     """Replace a dead lock; return False if it has changed meanwhile.
 
     Claims the right to do so, and raises if a live process holds the claim. The claim of a
@@ -317,7 +319,7 @@ def _take_over(folder: Folder, dead: bytes, content: bytes) -> bool:
     stem = f"._lock.{sha256(dead).hexdigest()[:16]}"
     claims = [f"{stem}-0.tmp"]
     while not folder.create(claims[-1], content):
-        _content_if_dead(folder, claims[-1])
+        _stale_content(folder, claims[-1])
         claims.append(f"{stem}-{len(claims)}.tmp")
     try:
         if _read(folder, LOCK_NAME) != dead:
@@ -331,7 +333,7 @@ def _take_over(folder: Folder, dead: bytes, content: bytes) -> bool:
     return True
 
 
-def _content_if_dead(folder: Folder, name: str) -> bytes:
+def _stale_content(folder: Folder, name: str) -> bytes:
     """Return the content of a lock or claim whose owner is dead; raise if it is alive.
 
     Where the filesystem does not tell when a file was written, and a process of this
@@ -345,14 +347,14 @@ def _content_if_dead(folder: Folder, name: str) -> bytes:
     if is_running is False:
         return content
     silence = 0.0 if is_running else max(folder.age(name) or 0.0, 0.0)
-    if silence >= DEAD_SECONDS:
+    if silence >= STALE_SECONDS:
         return content
     who = "an unknown run, as the lock is not readable" if owner is None else str(owner)
     who = f"{who}; its last heartbeat was {silence:.0f} s ago"
     error = LockedError(
         f"the folder {folder.url} is locked ({name}) by {who}. Only one run at a time may "
         f"work on a folder. Wait until that run ends; if it died, its lock is taken over "
-        f"{DEAD_SECONDS} s after its last heartbeat, where the storage knows the age of "
+        f"{STALE_SECONDS} s after its last heartbeat, where the storage knows the age of "
         f"files; else remove the file."
     )
     error.who = who

@@ -25,14 +25,14 @@ _REMEDIES = {
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def brief(error: Exception) -> str:
+def short_message(error: Exception) -> str:
     """Return what an error says as a sentence or two, on one line."""
-    name, text = type(error).__name__, one_line(error) or "no more is known"
+    name, text = type(error).__name__, single_line(error) or "no more is known"
     notes = getattr(error, "__notes__", [])
     return " ".join([f"{name}: {text}.", *notes, *_REMEDIES.get(name, [])])
 
 
-def one_line(error: Exception) -> str:
+def single_line(error: Exception) -> str:
     """Return what an error says, on one line, without secrets and full stop at the end."""
     return redact(" ".join(str(error).split()).rstrip("."))
 
@@ -44,7 +44,7 @@ def first_problem(error: ValidationError) -> str:
 
 
 @contextmanager
-def full_disk_named(url: str, or_else: str = "") -> Iterator[None]:
+def disk_full_context(url: str, or_else: str = "") -> Iterator[None]:
     """Add to the error of a full disk which folder it has, for `brief`.
 
     Parameters

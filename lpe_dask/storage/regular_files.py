@@ -27,7 +27,7 @@ from lpe_dask.storage.retries import attempt_seconds
 MAX_BYTES = 2**28
 
 #: Bytes in a second below which a server counts as silent.
-SLOWEST = 2**14
+MIN_BYTES_PER_SECOND = 2**14
 
 #: Not every operating system has all of these.
 _READ = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))
@@ -100,7 +100,7 @@ def read_regular(
             content: bytes = file.read(n_bytes + 1)
         at_most = n_bytes  # not all files say how long they are
     elif _is_http(filesystem):
-        with _silence_named(path):
+        with _timeout_context(path):
             content = sync(filesystem.loop, _first_bytes, filesystem, path, at_most + 1)
     else:
         size = size_of(filesystem, path)
@@ -108,7 +108,7 @@ def read_regular(
         _check_size(path, n_bytes, at_most)
         if n_bytes == 0:
             return b""  # some servers know no range of an empty file
-        with _silence_named(path):
+        with _timeout_context(path):
             options = _limit(filesystem, n_bytes)
             content = filesystem.cat_file(path, end=n_bytes + 1, **options)
     _check_size(path, len(content), at_most)
@@ -123,7 +123,7 @@ def check_regular(filesystem: Any, path: str, *, follow_links: bool = True) -> N
 
 def size_of(filesystem: Any, path: str) -> int | None:
     """Return the bytes of a regular file; None if a server does not tell."""
-    with _silence_named(path):
+    with _timeout_context(path):
         info = filesystem.info(path, **_limit(filesystem))
     mode = info.get("mode")
     if not (isinstance(mode, int) and stat.S_IFMT(mode)):  # as in archives
@@ -159,12 +159,12 @@ def _is_http(filesystem: Any) -> bool:
 
 def _limit(filesystem: Any, n_bytes: int = 0) -> dict[str, float]:
     """Return what limits the time that a server may take for so many bytes."""
-    seconds = attempt_seconds() + n_bytes / SLOWEST
+    seconds = attempt_seconds() + n_bytes / MIN_BYTES_PER_SECOND
     return {"timeout": seconds} if isinstance(filesystem, AsyncFileSystem) else {}
 
 
 @contextmanager
-def _silence_named(path: str) -> Iterator[None]:
+def _timeout_context(path: str) -> Iterator[None]:
     try:
         yield
     except TimeoutError as error:  # the text of most is empty
@@ -174,7 +174,8 @@ def _silence_named(path: str) -> Iterator[None]:
 async def _first_bytes(filesystem: Any, path: str, n_bytes: int) -> bytearray:
     """Return the first bytes of a file, as a stream: what a server says of it may be wrong.
 
-    It may be silent no longer than the patience, and has to send `SLOWEST` on average.
+    It may be silent no longer than the patience, and has to send `MIN_BYTES_PER_SECOND` on
+    average.
     """
     content, started = bytearray(), asyncio.get_running_loop().time()
     async with asyncio.timeout(attempt_seconds()) as waiting:
@@ -182,7 +183,7 @@ async def _first_bytes(filesystem: Any, path: str, n_bytes: int) -> bytearray:
         try:
             while more := await file.read(n_bytes - len(content)):
                 content += more
-                taken = attempt_seconds() + len(content) / SLOWEST
+                taken = attempt_seconds() + len(content) / MIN_BYTES_PER_SECOND
                 waiting.reschedule(started + taken)
         finally:
             await file.close()

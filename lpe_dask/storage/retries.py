@@ -1,7 +1,7 @@
 """Retry storage operations after temporary errors, and after no others.
 
     @retried               after temporary errors: a busy server, a lost connection
-    @retried_until_seen    also while a file that others have written is not visible yet
+    @retried_until_visible    also while a file that others have written is not visible yet
 
 A decorated function is one complete operation, so that it can be repeated. How often, and
 after how long, is configured: ``lpe-dask.retries``.
@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import dask.config
 
-from lpe_dask.storage.messages import brief
+from lpe_dask.storage.messages import short_message
 
 logger = logging.getLogger(__name__)
 
@@ -50,31 +50,31 @@ _PASSING_NAMES = {
 }  # fmt: skip
 
 #: Errors that are never temporary, whatever their number or HTTP status.
-_LASTING = (
+_PERMANENT = (
     FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError,
     PermissionError,
 )  # fmt: skip
 
 
 #: Whether nothing is retried in this context, because its caller repeats it anyway.
-tries_once: ContextVar[bool] = ContextVar("tries_once", default=False)
+no_retries: ContextVar[bool] = ContextVar("no_retries", default=False)
 
 
 def retried(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Return a function that is retried after temporary errors."""
-    return _patient(function, is_passing)
+    return _with_retries(function, is_transient)
 
 
-def retried_until_seen(function: Callable[_P, _R]) -> Callable[_P, _R]:
+def retried_until_visible(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Return a function that is retried also after FileNotFoundError.
 
     For files that are certainly there: the lists of NFS may be half a minute old, and some
     libraries take any failure of a storage for an absent file.
     """
-    return _patient(function, _is_passing_or_unseen)
+    return _with_retries(function, _is_passing_or_unseen)
 
 
-def retried_as_a_whole(function: Callable[_P, _R]) -> Callable[_P, _R]:
+def retried_without_inner_retries(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Return a function that is retried from its beginning, and no step of it alone.
 
     For functions that have to look again before they repeat an operation.
@@ -83,11 +83,11 @@ def retried_as_a_whole(function: Callable[_P, _R]) -> Callable[_P, _R]:
     @retried
     @wraps(function)
     def whole(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        before = tries_once.set(True)
+        before = no_retries.set(True)
         try:
             return function(*args, **kwargs)
         finally:
-            tries_once.reset(before)
+            no_retries.reset(before)
 
     return whole
 
@@ -97,13 +97,13 @@ def attempt_seconds() -> float:
     return float(dask.config.get("lpe-dask.retries.attempt-timeout"))
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Return whether an error of a storage is temporary, so that a retry may succeed.
 
     The only place that decides. Other causes (permission, name, a full disk, values) stay;
     what was retried already is not retried again.
     """
-    if hasattr(error, "was_retried") or isinstance(error, _LASTING):
+    if hasattr(error, "was_retried") or isinstance(error, _PERMANENT):
         return False
     if isinstance(error, ConnectionError | TimeoutError):
         return True
@@ -132,7 +132,7 @@ def _is_named(error: BaseException, names: set[str]) -> bool:
 
 def _is_passing_or_unseen(error: BaseException) -> bool:
     is_unseen = isinstance(error, FileNotFoundError) and not hasattr(error, "was_retried")
-    return is_unseen or is_passing(error)
+    return is_unseen or is_transient(error)
 
 
 def _answer(error: BaseException | None) -> int | None:
@@ -148,12 +148,12 @@ def _whole(value: Any) -> int | None:
     return int(value) if isinstance(value, int) or str(value).isdecimal() else None
 
 
-def _patient(
+def _with_retries(
     function: Callable[_P, _R], is_worth_it: Callable[[BaseException], bool]
 ) -> Callable[_P, _R]:
     @wraps(function)
     def patient(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        if tries_once.get():
+        if no_retries.get():
             return function(*args, **kwargs)
         options, began = dask.config.get("lpe-dask.retries"), time.monotonic()
         attempt, pause = 1, options["first-pause"]
@@ -172,7 +172,7 @@ def _patient(
                 attempt, pause = attempt + 1, 2 * pause
                 logger.warning(
                     "temporary storage failure: %s Retrying in %.1f s (attempt %d).",
-                    brief(error), wait, attempt,
+                    short_message(error), wait, attempt,
                 )  # fmt: skip
             time.sleep(wait)
 
@@ -190,7 +190,7 @@ def _give_up(error: Exception, n_attempts: int, seconds: float) -> None:
         error.was_retried = True  # type: ignore[attr-defined]
         return
     unavailable = ConnectionError(
-        f"the storage is not available: {brief(error)} {n_attempts} attempts in "
+        f"the storage is not available: {short_message(error)} {n_attempts} attempts in "
         f"{seconds:.0f} s failed. Check its address, the network and the credentials, and "
         f"start again."
     )

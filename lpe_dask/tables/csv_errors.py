@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from io import BytesIO, StringIO
 from typing import Any
 
-from lpe_dask.storage import one_line
+from lpe_dask.storage import single_line
 from lpe_dask.tables.csv_dialect import CsvFormat
 from lpe_dask.tables.csv_sniffing import comment_of, remedy, value_options
 from lpe_dask.tables.errors import TableError
@@ -106,7 +106,10 @@ def explained(
 ) -> CsvLineError:
     """Return an error of Arrow with the line, and the option that may read it."""
     options: dict[str, Any] = {}
-    line, text = 0, _COLUMN.sub(lambda m: f"column {names[int(m[1])]!r}", one_line(error))
+    line, text = (
+        0,
+        _COLUMN.sub(lambda m: f"column {names[int(m[1])]!r}", single_line(error)),
+    )
     if row := _ROW.search(text):
         reader = form.reader(_text(lines))
         rows = filter(None, reader)

@@ -40,7 +40,7 @@ from lpe_dask.tables.value_types import (
     kind_of_type,
     label_of,
 )
-from lpe_dask.tasks import compute, merge_tasks, new_array, settle
+from lpe_dask.tasks import compute, freeze, merge_tasks, new_array
 
 #: Partitions whose values one task merges.
 MERGED_LEVELS = 16
@@ -279,7 +279,7 @@ def survey(
     # As blocks of an array, they are read like rows: see `settle`.
     chunks = ((np.nan,) * len(tasks), (len(places),))
     surveys = new_array("levels", tasks, [collection], chunks, np.empty((0, 0), object))
-    surveys = settle(surveys, "lpe-read", is_foreign=True)
+    surveys = freeze(surveys, "lpe-read", is_foreign=True)
     name = f"lpe-levels-{uuid4().hex}"
     keys = [(surveys.name, i, 0) for i in range(len(tasks))]
     merged_by = partial(_merged_columns, merge=merge)

@@ -17,13 +17,13 @@ from lpe_dask.tables.output_series import changed_rows, row_hashes
 from lpe_dask.tables.table import Table, with_known_rows
 from lpe_dask.tables.value_ranges import BlockValues, Ranges, ranges_of
 from lpe_dask.tasks import (
-    Held,
+    LocalValue,
     compute,
-    enter_parts,
+    freeze,
     meta_of,
     new_array,
     new_tasks,
-    settle,
+    slice_tasks,
 )
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def read_nominal(table: Table, missing: str, categorical: Sequence[int] = ()) ->
         row is left.
     """
     name = "lpe-read" if table.is_lazy else "lpe-rows"
-    source = settle(table.rows, name, is_foreign=table.is_lazy)
+    source = freeze(table.rows, name, is_foreign=table.is_lazy)
     is_frame = table.frame is not None
     is_finite, counts, samples, checksums, hashes, values = _survey_blocks(
         source, is_frame, tuple(categorical)
@@ -147,8 +147,8 @@ def _finite_rows(
     checksums: list[int],
     numbers: NDArray[np.int64] | None,
 ) -> da.Array:
-    settled = settle(checked_rows(with_known_rows(read(), sizes), checksums), name)
-    return settled if numbers is None else settle(take_rows(settled, numbers), "lpe-part")
+    settled = freeze(checked_rows(with_known_rows(read(), sizes), checksums), name)
+    return settled if numbers is None else freeze(take_rows(settled, numbers), "lpe-part")
 
 
 def _refuse(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
@@ -212,7 +212,7 @@ def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
     edges = np.cumsum([0, *rows.chunks[0]])
     starts = np.searchsorted(numbers, edges)
     used = np.flatnonzero(np.diff(starts)).tolist()
-    parts, entered = enter_parts(Held(numbers, "lpe-chosen"), starts.tolist())
+    parts, entered = slice_tasks(LocalValue(numbers, "lpe-chosen"), starts.tolist())
     chosen = new_tasks("chosen", (parts[i] for i in used), entered)
     tasks = (
         (_take, (rows.name, i, 0), of_chunk.key, int(edges[i]))

@@ -20,16 +20,16 @@ from lpe_dask import dask_array as da
 from lpe_dask.tables.interop import of_kind, values_and_kind
 from lpe_dask.tables.numeric import float_rows
 from lpe_dask.tasks import (
-    Held,
-    HeldTask,
+    LocalValue,
+    LocalValueTask,
+    as_frame_arguments,
     compute,
-    enter,
-    for_frames,
     is_large,
     is_shared,
     new_array,
     new_tasks,
-    value_of,
+    to_task,
+    unwrap,
 )
 
 #: Constants that mix the hashes of rows: an odd number with random bits, and half a word.
@@ -87,7 +87,7 @@ def _whole(*arrays: da.Array) -> list[Any]:
     """
     parts = ([(array.name, i) for i in range(array.numblocks[0])] for array in arrays)
     tasks = ((np.concatenate, keys) for keys in parts)
-    return for_frames(new_tasks("whole", tasks, arrays))
+    return as_frame_arguments(new_tasks("whole", tasks, arrays))
 
 
 def _row_numbers(frame: Any) -> Any:
@@ -111,20 +111,22 @@ def map_values(
     function : callable
         From arrays of shape (n,) to an array of shape (n,), each number separately.
     arguments : objects
-        Large ones are in the graph once, a `Held` one in all graphs; of a task, such as a
-        `Delayed`, the result is taken.
+        Large ones are in the graph once, a `LocalValue` one in all graphs; of a task, such
+        as a `Delayed`, the result is taken.
     name, dtype
         Of the result.
     """
     if isinstance(values, np.ndarray):
-        return function(values, *map(value_of, arguments))
+        return function(values, *map(unwrap, arguments))
     if isinstance(values, pd.Series):
-        return _on_series(values, function, name, *map(value_of, arguments))
+        return _on_series(values, function, name, *map(unwrap, arguments))
     if isinstance(values, da.Array):
         return map_blocks([values], function, *arguments, name=name, dtype=dtype)
     if (found := values_and_kind(values)) is not None:
-        return of_kind(function(found[0], *map(value_of, arguments)), name, found[1])
-    entered = for_frames([enter(argument, "lpe-shared") for argument in arguments])
+        return of_kind(function(found[0], *map(unwrap, arguments)), name, found[1])
+    entered = as_frame_arguments(
+        [to_task(argument, "lpe-shared") for argument in arguments]
+    )
     meta = _empty_series(name, dtype)
     return values.map_partitions(_on_series, function, name, *entered, meta=meta)
 
@@ -150,7 +152,7 @@ def map_blocks(
     values : dask array of shape (n,)
         In the chunks of the first.
     """
-    entered = [enter(argument, "lpe-shared") for argument in arguments]
+    entered = [to_task(argument, "lpe-shared") for argument in arguments]
     keys = [argument.key for argument in entered]
     blocks = zip(*(flatten(array.__dask_keys__()) for array in arrays), strict=True)
     tasks = ((function, *of_rows, *keys) for of_rows in blocks)
@@ -170,9 +172,9 @@ def _on_series(
 def look_up(
     frame: Any,
     source: Any,
-    hashes: Held,
+    hashes: LocalValue,
     chunks: Sequence[int],
-    values: Sequence[Held],
+    values: Sequence[LocalValue],
     function: Callable[..., Any] | None,
     *arguments: Any,
     name: str,
@@ -198,9 +200,11 @@ def look_up(
     name : str
         Of the series.
     """
-    (edges,) = for_frames([enter(np.cumsum([0, *chunks]), "lpe-edges")])
+    (edges,) = as_frame_arguments([to_task(np.cumsum([0, *chunks]), "lpe-edges")])
     own = [_readable(held) for held in (hashes, *values)]
-    entered = for_frames([enter(argument, "lpe-shared") for argument in arguments])
+    entered = as_frame_arguments(
+        [to_task(argument, "lpe-shared") for argument in arguments]
+    )
     # Not of the frame: rows that were checked would be kept until all before are counted.
     return _row_numbers(source).map_partitions(
         _look_up, name, function, frame, edges, len(values), *own, *entered,
@@ -208,10 +212,14 @@ def look_up(
     )  # fmt: skip
 
 
-def _readable(held: Held) -> Any:
+def _readable(held: LocalValue) -> Any:
     """Return an argument of which a task of a frame can read parts."""
     is_stored = is_large(held.n_bytes) and is_shared()
-    return HeldTask(held) if is_stored else for_frames([enter(held, "lpe-nominal")])[0]
+    return (
+        LocalValueTask(held)
+        if is_stored
+        else as_frame_arguments([to_task(held, "lpe-nominal")])[0]
+    )
 
 
 def _empty_series(name: str, dtype: Any) -> pd.Series:

@@ -24,11 +24,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from lpe_dask.storage import (
-    is_passing,
-    one_line,
+    is_transient,
     redact_errors,
     retried,
-    retried_until_seen,
+    retried_until_visible,
+    single_line,
 )
 from lpe_dask.tables import hive_partitions
 from lpe_dask.tables.column_names import check_names
@@ -78,7 +78,7 @@ class RowGroups:
     # Where a storage fails when it is asked for a file, Arrow says that there is none. But
     # there is one: its footer has been read.
     @redact_errors()
-    @retried_until_seen
+    @retried_until_visible
     def read(self, names: list[str]) -> pa.Table:
         """Return some columns, of the types that they have in this file.
 
@@ -101,7 +101,7 @@ class RowGroups:
             if not _is_of_content(error):
                 raise
             raise TableError(
-                f"{self.name} is damaged{self._where(own)}: {one_line(error)}. Copy or "
+                f"{self.name} is damaged{self._where(own)}: {single_line(error)}. Copy or "
                 f"write it again."
             ) from error
         for place, name in enumerate(names):
@@ -136,7 +136,7 @@ class RowGroups:
 def _is_of_content(error: Exception) -> bool:
     """Return whether Arrow cannot decode what it has read; else the storage has failed."""
     if isinstance(error, OSError):  # Arrow's own has no number
-        return type(error) is OSError and error.errno is None and not is_passing(error)
+        return type(error) is OSError and error.errno is None and not is_transient(error)
     return True
 
 
@@ -151,10 +151,10 @@ def _footer(filesystem: Any, name: str) -> pq.FileMetaData:
         try:
             metadata = pq.read_metadata(file)
         except (pa.ArrowInvalid, OSError) as error:
-            if is_passing(error):
+            if is_transient(error):
                 raise
             raise ValueError(
-                f"{name} is not a readable Parquet file: {one_line(error)}."
+                f"{name} is not a readable Parquet file: {single_line(error)}."
             ) from error
     return metadata
 

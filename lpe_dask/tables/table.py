@@ -43,20 +43,20 @@ from lpe_dask.tables.partitions import (
 )
 from lpe_dask.tables.value_types import check_kinds, kind_of_type, label_of
 from lpe_dask.tasks import (
-    Held,
+    LocalValue,
+    as_frame_arguments,
+    as_local_value,
     compute,
-    enter,
-    enter_all,
-    for_frames,
-    held_of,
+    identity,
     is_large,
     meta_of,
-    names_of_sources,
     new_array,
     new_tasks,
-    same,
+    rename_aliases,
     simplified,
-    under_own_keys,
+    source_names,
+    to_task,
+    to_tasks,
     with_selection,
 )
 
@@ -123,7 +123,7 @@ def tasks_of_frame(frame: Any) -> tuple[list[Any], Delayed]:
     read = simplified(frame)
     keys = list(read.__dask_keys__())
     source = f"lpe-frame-{uuid4().hex}"
-    graph = HighLevelGraph.from_collections(source, under_own_keys(read.__dask_graph__()))
+    graph = HighLevelGraph.from_collections(source, rename_aliases(read.__dask_graph__()))
     return keys, Delayed(keys[0], graph, layer=source)
 
 
@@ -330,9 +330,9 @@ def _objects(frame: pd.DataFrame) -> list[int]:
 
 def _entered(categories: Categories) -> Any:
     """Return the categories for tasks, which small ones let be one with what reads."""
-    held = held_of(categories, "lpe-categories")
+    held = as_local_value(categories, "lpe-categories")
     is_carried = held.n_bytes <= CARRIED_BYTES and not is_large(held.n_bytes)
-    return categories if is_carried else enter(held, "")
+    return categories if is_carried else to_task(held, "")
 
 
 def _of_blocks(source: Source, encoder: RowEncoder, categories: Categories) -> Table:
@@ -357,14 +357,14 @@ def _of_partitions(
     names = pd.Index(columns, tupleize_cols=False)
     frame = read = source.checked_frame()
     if not (is_plain and source.is_in_files):
-        (entered,) = for_frames([_entered(categories)])
+        (entered,) = as_frame_arguments([_entered(categories)])
         meta = pd.DataFrame(index=source.meta.index, columns=names, dtype=encoder.dtype)
         frame = read.map_partitions(
             frame_of_part, entered, encoder, meta=meta, enforce_metadata=False
         )
     read = read if is_plain else frame
     index = columns_at(read, [0])
-    if names_of_sources(index) == names_of_sources(read):  # no less would be read
+    if source_names(index) == source_names(read):  # no less would be read
         index = frame
     keys, frames = tasks_of_frame(frame)
     tasks = ((float_rows, key, encoder.dtype) for key in keys)
@@ -383,13 +383,13 @@ def cut_rows(array: NDArray[Any]) -> Callable[[], da.Array]:
     chunk_bytes = min(MAX_CHUNK_BYTES, max(MIN_CHUNK_BYTES, array.nbytes // N_CHUNKS))
     step = max(1, chunk_bytes // max(1, array.dtype.itemsize * array.shape[1]))
     starts = range(0, max(1, len(array)), step)
-    blocks = [Held(array[start : start + step], "lpe-input") for start in starts]
+    blocks = [LocalValue(array[start : start + step], "lpe-input") for start in starts]
     return partial(_entered_rows, blocks, array[:0])
 
 
-def _entered_rows(blocks: list[Held], meta: NDArray[Any]) -> da.Array:
-    entered = enter_all(blocks)
-    tasks = ((same, block.key) for block in entered)
+def _entered_rows(blocks: list[LocalValue], meta: NDArray[Any]) -> da.Array:
+    entered = to_tasks(blocks)
+    tasks = ((identity, block.key) for block in entered)
     sizes = tuple(len(block.value) for block in blocks)
     return new_array("rows", tasks, entered, (sizes, (meta.shape[1],)), meta)
 

@@ -29,7 +29,7 @@ AT_ONCE_BYTES = 256 * 2**20
 
 
 @dataclass
-class Call:
+class CallScope:
     """What a call has entered and begun so far.
 
     Attributes
@@ -63,16 +63,16 @@ class Call:
         )
 
 
-_call: ContextVar[Call | None] = ContextVar("lpe_dask_call", default=None)
+_call: ContextVar[CallScope | None] = ContextVar("lpe_dask_call", default=None)
 
 
 @contextmanager
-def lazily() -> Iterator[Call]:
+def lazy_scope() -> Iterator[CallScope]:
     """Count what is entered in the context as that of one graph, or of the call around."""
     if (call := _call.get()) is not None:
         yield call
         return
-    call = Call()
+    call = CallScope()
     token = _call.set(call)
     try:
         yield call
@@ -81,12 +81,12 @@ def lazily() -> Iterator[Call]:
 
 
 @contextmanager
-def at_once() -> Iterator[None]:
+def eager_scope() -> Iterator[None]:
     """Let the context be a call that computes; if it fails, nothing goes on running."""
     if (call := _call.get()) is not None and call.is_at_once:
         yield
         return
-    call = Call(is_at_once=True)
+    call = CallScope(is_at_once=True)
     token = _call.set(call)
     try:
         yield
@@ -103,7 +103,7 @@ def counted() -> Iterator[dict[str, int]]:
 
     They do not count around it.
     """
-    with lazily() as call:
+    with lazy_scope() as call:
         before, call.sizes = call.sizes, {}
         try:
             yield call.sizes
@@ -119,7 +119,7 @@ def count(sizes: Mapping[str, int], *, is_shared: bool) -> None:
     ValueError
         If no storage is shared, and the call has then entered too much.
     """
-    with lazily() as call:
+    with lazy_scope() as call:
         call.sizes.update(sizes)
         if not is_shared:
             call.check()
@@ -128,7 +128,7 @@ def count(sizes: Mapping[str, int], *, is_shared: bool) -> None:
 def persist(tasks: list[Delayed]) -> list[Delayed]:
     """Return tasks as `dask.persist` does, cancelled if the call that wants them fails."""
     persisted = list(dask.persist(*tasks))
-    with lazily() as call:
+    with lazy_scope() as call:
         futures = [future for task in persisted for future in task.dask.values()]
         call.begun += map(weakref.ref, futures)
     return persisted

@@ -75,7 +75,7 @@ _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("lpe_dask_listeners", 
 
 
 @contextmanager
-def listening(*listeners: Listener) -> Iterator[None]:
+def notifying(*listeners: Listener) -> Iterator[None]:
     """Tell listeners what `compute` does in this thread while the context is open."""
     token = _listeners.set((*_listeners.get(), *listeners))
     try:

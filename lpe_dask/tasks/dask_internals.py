@@ -67,7 +67,7 @@ def with_selection(frame: Any, select: Callable[..., Any]) -> Any:
     return new_collection(expression) if is_changed else frame
 
 
-def names_of_sources(frame: Any) -> set[str]:
+def source_names(frame: Any) -> set[str]:
     """Return the names of what a dask frame reads, which tell the columns that are read.
 
     Uses ``simplify``, and ``walk``, ``dependencies`` and ``_name`` of expressions. Nothing
@@ -81,7 +81,7 @@ def names_of_sources(frame: Any) -> set[str]:
 # Tasks
 
 
-def under_own_keys(tasks: Mapping[Any, Any]) -> dict[Any, Any]:
+def rename_aliases(tasks: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return tasks in which an alias has the key that it has in the graph.
 
     Uses ``dask._task_spec.Alias``, which `from_delayed` makes with other keys, and fusion
@@ -134,7 +134,7 @@ def without_aliases(specs: dict[Any, Any]) -> dict[Any, Any]:
     return specs
 
 
-def under_keys(specs: Mapping[Any, Any], keys: Mapping[Any, Any]) -> dict[Any, Any]:
+def rename_tasks(specs: Mapping[Any, Any], keys: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return tasks under other keys, which they also know each other by.
 
     Uses ``substitute`` of the classes in ``dask._task_spec``: the public ``clone`` leaves
@@ -144,11 +144,11 @@ def under_keys(specs: Mapping[Any, Any], keys: Mapping[Any, Any]) -> dict[Any, A
     return {keys[key]: spec.substitute(keys, key=keys[key]) for key, spec in specs.items()}
 
 
-def with_first_after(specs: Mapping[Any, Any], first: Any) -> dict[Any, Any]:
+def add_dependency(specs: Mapping[Any, Any], first: Any) -> dict[Any, Any]:
     """Return tasks of which those that need no other wait for one more.
 
     Uses ``Task`` and ``TaskRef`` of ``dask._task_spec``: the public ``bind`` clones first;
-    see `under_keys`.
+    see `rename_tasks`.
     Known to work since dask 2025.5.0.
     """
     tasks = {key for key, spec in specs.items() if isinstance(spec, Task)}
@@ -170,7 +170,7 @@ def has_barrier(specs: Mapping[Any, Any]) -> bool:
     return any(str(key).startswith("shuffle-barrier-") for key in specs)
 
 
-def run_spec(spec: Any) -> Any:
+def execute_task(spec: Any) -> Any:
     """Return what a task without dependencies, as `task_specs` gives it, computes.
 
     Uses ``__call__`` of the classes in ``dask._task_spec``: a scheduler runs graphs, and no
@@ -228,7 +228,7 @@ def is_in_task() -> bool:
     return pool is not None and bool(getattr(pool.thread_state, "proceed", False))
 
 
-def is_sending(client: Any) -> bool:
+def is_submitting(client: Any) -> bool:
     """Return whether this thread is in the middle of sending a graph with a client.
 
     Uses ``Client._refcount_lock``, which is held while a graph is pickled. Nothing public
@@ -239,7 +239,7 @@ def is_sending(client: Any) -> bool:
     return lock is not None and bool(lock._is_owned())
 
 
-def is_naming() -> bool:
+def is_tokenizing() -> bool:
     """Return whether this thread is in the middle of finding a name for a task.
 
     Then it must not wait for results: a scheduler in this process names tasks, too.

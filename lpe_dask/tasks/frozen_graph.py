@@ -25,26 +25,26 @@ from dask.highlevelgraph import HighLevelGraph
 from lpe_dask import dask_array as da
 from lpe_dask.tasks import transfer
 from lpe_dask.tasks.dask_internals import (
+    add_dependency,
     dependencies_of,
+    execute_task,
     has_barrier,
     meta_of,
-    run_spec,
+    rename_tasks,
     task_specs,
-    under_keys,
-    with_first_after,
     without_aliases,
 )
-from lpe_dask.tasks.transfer import Held, HeldTask, same
+from lpe_dask.tasks.transfer import LocalValue, LocalValueTask, identity
 from lpe_dask.tasks.workers import active_client
 
 #: Start of the name of the layer that keeps futures alive.
-_KEEPER = "lpe-keep"
+_PIN_LAYER = "lpe-keep"
 
 #: Bytes of a task's literals from which it goes to storage, where all have too many.
 HEAVY_BYTES = 2**14
 
 
-def settle(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
+def freeze(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
     """Return the same rows in a graph that no later optimization changes; lazy.
 
     Parameters
@@ -62,7 +62,7 @@ def settle(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
         If rows of the user were persisted on a cluster, and no client is active.
     """
     name = f"{name}-{uuid4().hex}"
-    own = {(name, i, 0): (same, (rows.name, i, 0)) for i in range(rows.numblocks[0])}
+    own = {(name, i, 0): (identity, (rows.name, i, 0)) for i in range(rows.numblocks[0])}
     graph = HighLevelGraph.from_collections(name, own, dependencies=[rows])
     futures = _kept_in(rows.dask) or futures_in(rows.dask)
     if is_foreign and futures and active_client() is None:
@@ -75,11 +75,11 @@ def settle(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
     (optimized,) = dask.optimize(da.Array(graph, name, rows.chunks, meta=meta))
     tasks = without_aliases(task_specs(optimized.dask))
     if is_foreign and active_client() is not None and transfer.is_shared():
-        tasks = _lightened(tasks)
+        tasks = _move_literals_to_spool(tasks)
     return da.Array(_graph_of(name, tasks, futures), name, rows.chunks, meta=meta)
 
 
-def read_again(rows: da.Array, after: Delayed | None = None) -> da.Array:
+def reread_once(rows: da.Array, after: Delayed | None = None) -> da.Array:
     """Return the same rows, read by tasks that no other collection shares; lazy.
 
     What two steps have in common stays in memory from one to the other: all partitions,
@@ -92,17 +92,17 @@ def read_again(rows: da.Array, after: Delayed | None = None) -> da.Array:
     after : Delayed, optional
         No row is read before this task is done.
     """
-    settled = settle(rows, "lpe-read")
+    settled = freeze(rows, "lpe-read")
     tasks = dict(settled.dask.layers[settled.name])
     if has_barrier(tasks):
         return settled
     outputs = {(settled.name, i, 0) for i in range(rows.numblocks[0])}
     seed = uuid4().hex
-    tasks = under_keys(
+    tasks = rename_tasks(
         tasks, {key: key if key in outputs else clone_key(key, seed) for key in tasks}
     )
     if after is not None:
-        tasks = with_first_after(tasks, after.key)
+        tasks = add_dependency(tasks, after.key)
     graph = HighLevelGraph.from_collections(
         settled.name, tasks, dependencies=[] if after is None else [after]
     )
@@ -113,7 +113,7 @@ def read_again(rows: da.Array, after: Delayed | None = None) -> da.Array:
     return da.Array(whole, settled.name, rows.chunks, meta=meta_of(rows))
 
 
-def settle_tasks(tasks: list[Delayed]) -> list[Delayed]:
+def freeze_tasks(tasks: list[Delayed]) -> list[Delayed]:
     """Return the same tasks, under the same keys, in a graph that is fused already.
 
     They are computed by themselves first, which fuses nothing, and then as parts of arrays,
@@ -136,7 +136,9 @@ def _graph_of(name: str, tasks: dict[Any, Any], futures: list[Any]) -> HighLevel
     layers = {name: tasks}
     if futures:
         # No task reads it, so it is never run, nor sent.
-        layers[f"{_KEEPER}-{name}"] = {f"{_KEEPER}-{uuid4().hex}": _Keeper(futures)}
+        layers[f"{_PIN_LAYER}-{name}"] = {
+            f"{_PIN_LAYER}-{uuid4().hex}": _FuturePin(futures)
+        }
     return HighLevelGraph(layers, {layer: set() for layer in layers})
 
 
@@ -148,7 +150,7 @@ def futures_in(graph: Mapping[Any, Any]) -> list[Any]:
     return [task for task in dict(graph).values() if isinstance(task, distributed.Future)]
 
 
-def check_reachable(tasks: list[Delayed]) -> None:
+def check_available(tasks: list[Delayed]) -> None:
     """Raise RuntimeError if tasks need rows that a client persisted which is not active."""
     client = active_client()
     for future in _kept_in(tasks[0].dask):  # all of them share one graph
@@ -165,26 +167,26 @@ def check_reachable(tasks: list[Delayed]) -> None:
 def _kept_in(graph: Any) -> list[Any]:
     """Return the futures that a graph keeps alive."""
     layers = graph.layers if isinstance(graph, HighLevelGraph) else {}
-    kept = [layer for name, layer in layers.items() if name.startswith(_KEEPER)]
+    kept = [layer for name, layer in layers.items() if name.startswith(_PIN_LAYER)]
     return [
         future for layer in kept for keeper in layer.values() for future in keeper.futures
     ]
 
 
-class _Keeper:
+class _FuturePin:
     """Holds futures in the graphs of this process; elsewhere it holds nothing."""
 
     def __init__(self, futures: list[Any] | None = None) -> None:
         self.futures = futures or []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Keeper, ()
+        return _FuturePin, ()
 
     def __dask_tokenize__(self) -> str:
-        return _KEEPER
+        return _PIN_LAYER
 
 
-def _lightened(tasks: dict[Any, Any]) -> dict[Any, Any]:
+def _move_literals_to_spool(tasks: dict[Any, Any]) -> dict[Any, Any]:
     """Return tasks without large literals, if these are too many for a graph.
 
     What heavy tasks without dependencies consist of goes to storage when they are sent.
@@ -195,7 +197,10 @@ def _lightened(tasks: dict[Any, Any]) -> dict[Any, Any]:
     if sum(sizes.values()) <= transfer.LITERAL_BYTES:
         return tasks
     heavy = {
-        key: (_run, HeldTask(Held(tasks[key], "lpe-source"), is_one_of_many=True))
+        key: (
+            _run,
+            LocalValueTask(LocalValue(tasks[key], "lpe-source"), is_one_of_many=True),
+        )
         for key, n_bytes in sizes.items()
         if n_bytes > HEAVY_BYTES
     }
@@ -214,4 +219,4 @@ def _bytes_of(task: Any) -> int:
 
 def _run(held: Any) -> Any:
     """Run a task that was kept on storage."""
-    return run_spec(held())
+    return execute_task(held())

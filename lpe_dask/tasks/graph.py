@@ -1,6 +1,6 @@
 """Tasks of one layer of a graph: as collections of their own, and merged in a tree.
 
-Their functions are `Versioned`: workers of another version of this package refuse them.
+Their functions are `VersionedFunction`: workers with another version of the package refuse.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from lpe_dask import dask_array as da
-from lpe_dask.tasks.versions import Versioned
+from lpe_dask.tasks.versions import VersionedFunction
 
 
-def versioned(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
+def versioned_task(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
     """Return a task of a graph, which another version of this package refuses to run."""
-    return Versioned(function), *arguments
+    return VersionedFunction(function), *arguments
 
 
 def new_tasks(
@@ -37,7 +37,7 @@ def new_tasks(
         Whose keys the tasks name.
     """
     layer = f"lpe-{name}-{uuid4().hex}"
-    keyed = {f"{layer}-{i}": versioned(*task) for i, task in enumerate(tasks)}
+    keyed = {f"{layer}-{i}": versioned_task(*task) for i, task in enumerate(tasks)}
     graph = HighLevelGraph.from_collections(layer, keyed, dependencies=dependencies)
     return [Delayed(key, graph, layer=layer) for key in keyed]
 
@@ -63,7 +63,7 @@ def new_array(
     layer = f"lpe-{name}-{uuid4().hex}"
     places = product(*map(range, map(len, chunks)))
     numbered = zip(places, blocks, strict=True)
-    keyed = {(layer, *place): versioned(*task) for place, task in numbered}
+    keyed = {(layer, *place): versioned_task(*task) for place, task in numbered}
     graph = HighLevelGraph.from_collections(layer, keyed, dependencies=dependencies)
     return da.Array(graph, layer, chunks, meta=meta)
 
@@ -96,5 +96,5 @@ def merge_tasks(
         groups = [keys[i : i + n_merged] for i in range(0, len(keys), n_merged)]
         keys = [f"{name}-{len(tasks) + i}" for i in range(len(groups))]
         pairs = zip(keys, groups, strict=True)
-        tasks |= {key: versioned(merge, group) for key, group in pairs}
+        tasks |= {key: versioned_task(merge, group) for key, group in pairs}
     return tasks, keys

@@ -8,20 +8,20 @@ from typing import Any
 from uuid import uuid4
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import Folder, brief, redact
-from lpe_dask.tasks.spool import spool_at, spool_place
-from lpe_dask.tasks.spool_cleanup import MARK_NAME
+from lpe_dask.storage import Folder, redact, short_message
+from lpe_dask.tasks.spool import spool_at, spool_location
+from lpe_dask.tasks.spool_cleanup import MARKER_NAME
 from lpe_dask.tasks.timeouts import timeout
 
 logger = logging.getLogger(__name__)
 
 
-def is_place_shared(client: Any) -> bool:
-    """Return whether the workers of a client see `spool_place`, where this process writes.
+def is_storage_shared(client: Any) -> bool:
+    """Return whether the workers of a client see the `spool_location` of this process.
 
     They are asked once for each client. While it has no workers, a guess is returned.
     """
-    place = spool_place()
+    place = spool_location()
     with _probing:
         seen = _seen.setdefault(client, {})
         if place not in seen and (answer := _is_shared(client, place)) is not None:
@@ -46,7 +46,7 @@ def _is_shared(client: Any, place: str) -> bool | None:
     try:
         spool = spool_at(place)
     except (OSError, ValueError, ImportError, NotImplementedError) as error:
-        logger.info("no spool at %s: %s", redact(place), brief(error))
+        logger.info("no spool at %s: %s", redact(place), short_message(error))
         return False
     # A worker that is lost during this has no answer.
     try:
@@ -75,7 +75,7 @@ def _sees(url: str) -> bool:
     """Return whether this process can read and write in a spool."""
     folder, probe = Folder(url), f"probe-{uuid4().hex}"
     try:
-        if folder.read(MARK_NAME) is None:  # this is not the same storage
+        if folder.read(MARKER_NAME) is None:  # this is not the same storage
             return False
         folder.write(probe, b"\n")
         folder.remove_file(probe)

@@ -5,8 +5,8 @@ r"""Keep data of this process on storage that its workers see, for as long as ta
 
 An entry is needed by the objects of this process that hold it, and by every task that a
 scheduler knows and that names it: results that were persisted, or are being computed, have
-no graph here any more. Tasks name entries by `EntryName`, and a scheduler is asked which of
-those it holds before an entry goes. The folder goes with its last entry, at the end of
+no graph here any more. Tasks name entries by `EntryReference`, and a scheduler is asked which
+of those it holds before an entry goes. The folder goes with its last entry, at the end of
 Python at the latest; that of a process that died is removed by the next one that makes a
 spool in the same place.
 """
@@ -24,19 +24,19 @@ import dask
 from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import Folder, lease
-from lpe_dask.tasks.spool_cleaner import Unneeded, cleaner_of_process
-from lpe_dask.tasks.spool_cleanup import MARK_NAME, PREFIX, remove_dead_spools
-from lpe_dask.tasks.spool_references import EntryName
+from lpe_dask.storage import Folder, create_lock
+from lpe_dask.tasks.spool_cleaner import Discarded, cleaner_of_process
+from lpe_dask.tasks.spool_cleanup import MARKER_NAME, PREFIX, remove_dead_spools
+from lpe_dask.tasks.spool_references import EntryReference
 
 
-def spool_place() -> str:
+def spool_location() -> str:
     """Return where spools are made: as configured, else in Dask's temporary directory."""
     configured = dask.config.get("lpe-dask.spool", None)
-    return temporary_place() if configured is None else str(configured)
+    return temporary_location() if configured is None else str(configured)
 
 
-def temporary_place() -> str:
+def temporary_location() -> str:
     """Return Dask's temporary directory, which is on this machine."""
     return str(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
 
@@ -64,15 +64,15 @@ class Spool:
         try:
             _make_private(folder)
             self._cleaner.add_folder(
-                self.url, lease(self.url, "keep the data of a process")
+                self.url, create_lock(self.url, "keep the data of a process")
             )
-            folder.write(MARK_NAME, b"\n")
+            folder.write(MARKER_NAME, b"\n")
         except FileExistsError:  # it is not ours
             raise
         except BaseException:
             self._cleaner.remove(self.url)
             raise
-        self.remove_when_collected(self, Unneeded(self.url))
+        self.remove_when_collected(self, Discarded(self.url))
         remove_dead_spools(around, self.url)
 
     @property
@@ -80,17 +80,17 @@ class Spool:
         """Whether the folder was removed, by `remove_spools` or as cleaners of /tmp do."""
         return not self._cleaner.has_folder(self.url)
 
-    def entry(self, kind: str) -> Entry:
+    def entry(self, kind: str) -> SpoolEntry:
         """Return a new entry; its first word says what it is, for people."""
-        return Entry(self, f"{self.url}/{kind}-{uuid4().hex}")
+        return SpoolEntry(self, f"{self.url}/{kind}-{uuid4().hex}")
 
-    def folder(self, kind: str) -> Entry:
+    def folder(self, kind: str) -> SpoolEntry:
         """Return a new entry that is a folder: writers of files do not make it."""
         entry = self.entry(kind)
         Folder(entry.url).make()
         return entry
 
-    def remove_when_collected(self, owner: Spool | Entry, unneeded: Unneeded) -> None:
+    def remove_when_collected(self, owner: Spool | SpoolEntry, unneeded: Discarded) -> None:
         """Have a thread remove what goes with an object."""
         finalizer = weakref.finalize(owner, self._cleaner.put, unneeded)
         finalizer.atexit = False  # all folders go then
@@ -119,7 +119,7 @@ def spool_at(place: str) -> Spool:
 # Entries
 
 
-class Entry:
+class SpoolEntry:
     """A file or folder in a spool, removed when neither this process nor a task needs it.
 
     Attributes
@@ -131,12 +131,12 @@ class Entry:
         self.url = url
         self.spool = spool
         self._sent = threading.Event()
-        spool.remove_when_collected(self, Unneeded(url, self._sent, spool))
+        spool.remove_when_collected(self, Discarded(url, self._sent, spool))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as a name: only this process removes the entry."""
         self._sent.set()
-        return EntryName, (self.url,)
+        return EntryReference, (self.url,)
 
 
 # The folder

@@ -20,7 +20,7 @@ import fsspec
 
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage import Lock
-from lpe_dask.tasks.spool_references import named_by, open_clients
+from lpe_dask.tasks.spool_references import open_clients, references_on
 
 #: How often a removal is tried: tasks that outlive their run may still write.
 _REMOVALS = 5
@@ -35,7 +35,7 @@ _QUESTION_SECONDS = 1.0
 _END_SECONDS = 10.0
 
 
-class Unneeded(NamedTuple):
+class Discarded(NamedTuple):
     """A file or folder that this process needs no more.
 
     Attributes
@@ -61,7 +61,7 @@ class Cleaner:
     """Removes files and folders of this process, the latter at its end at the latest."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Unneeded] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Discarded] = queue.SimpleQueue()
         self._locks: dict[str, Lock] = {}
         self._removing = threading.Lock()
         self._pid = os.getpid()
@@ -70,7 +70,7 @@ class Cleaner:
         # clients and clusters: their tasks would still write. No class is collected before.
         weakref.finalize(Cleaner, self.remove_folders)
 
-    def put(self, unneeded: Unneeded) -> None:
+    def put(self, unneeded: Discarded) -> None:
         """Have a file or folder removed; all that a finalizer may do."""
         # The queue takes no lock: the collector may interrupt one `put` for another.
         self._queue.put(unneeded)
@@ -108,7 +108,7 @@ class Cleaner:
         remove(url)
 
     def _clean(self) -> None:
-        waiting: list[tuple[Unneeded, float]] = []  # and when they came
+        waiting: list[tuple[Discarded, float]] = []  # and when they came
         asked = 0.0
         while True:
             waiting += self._next(_QUESTION_SECONDS if waiting else None)
@@ -117,7 +117,7 @@ class Cleaner:
                 with suppress(Exception):  # ask again
                     waiting = self._still_needed(waiting)
 
-    def _next(self, timeout: float | None) -> list[tuple[Unneeded, float]]:
+    def _next(self, timeout: float | None) -> list[tuple[Discarded, float]]:
         """Remove the next file or folder, or return it if tasks may need it."""
         with suppress(queue.Empty):
             unneeded = self._queue.get(timeout=timeout)
@@ -127,8 +127,8 @@ class Cleaner:
         return []
 
     def _still_needed(
-        self, waiting: list[tuple[Unneeded, float]]
-    ) -> list[tuple[Unneeded, float]]:
+        self, waiting: list[tuple[Discarded, float]]
+    ) -> list[tuple[Discarded, float]]:
         """Remove those of some files that no scheduler names, and return the others."""
         clients, now = open_clients(), time.monotonic()
         # Graphs that were sent before a file became unneeded have arrived.
@@ -138,7 +138,7 @@ class Cleaner:
             if not clients or now - since >= TRAVEL_SECONDS
         }
         for client in clients if unneeded else ():
-            unneeded -= named_by(client, unneeded)
+            unneeded -= references_on(client, unneeded)
         for url in unneeded:
             self.remove(url)
         return [(file, since) for file, since in waiting if file.url not in unneeded]

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.storage import LOCK_NAME, Folder, brief, is_dead
+from lpe_dask.storage import LOCK_NAME, Folder, is_stale, short_message
 from lpe_dask.tasks.spool_cleaner import remove
 
 logger = logging.getLogger(__name__)
@@ -24,11 +24,11 @@ logger = logging.getLogger(__name__)
 PREFIX = "lpe-spool-"
 
 #: Name of the file by which workers are asked whether they see a spool.
-MARK_NAME = "spool"
+MARKER_NAME = "spool"
 
 #: What there may be in a spool.
 _OWN_NAME = re.compile(
-    rf"{re.escape(LOCK_NAME)}|{MARK_NAME}|[a-z]+-[0-9a-f]{{32}}|\..+\.tmp"
+    rf"{re.escape(LOCK_NAME)}|{MARKER_NAME}|[a-z]+-[0-9a-f]{{32}}|\..+\.tmp"
 )
 
 
@@ -49,20 +49,20 @@ def remove_dead_spools(place: Folder, own: str) -> None:
                 if url != own and _remove_if_dead(place, name, own):
                     logger.info("removed %s, left by a process that died", url)
             except Exception as error:  # others may collect it, too
-                logger.debug("left %s alone: %s", url, brief(error))
+                logger.debug("left %s alone: %s", url, short_message(error))
 
 
 def _remove_if_dead(place: Folder, name: str, own: str) -> bool:
     url, path = place.full_url(name), place.path(name)
     is_local = isinstance(place.filesystem, LocalFileSystem)
     if not (is_local and hasattr(os, "O_NOFOLLOW")):  # there are no owners
-        if is_gone := is_dead(url):
+        if is_gone := is_stale(url):
             remove(url)
         return is_gone
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         names = _names_in(folder, os.lstat(Folder(own).path()))
-        if not is_dead(url):
+        if not is_stale(url):
             return False
         if not os.path.samestat(os.fstat(folder), os.lstat(path)):
             raise PermissionError("it was exchanged for another folder")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from lpe_dask.storage import brief
+from lpe_dask.storage import short_message
 from lpe_dask.tasks.dask_internals import (
     clients_of_process,
     is_reading_graph,
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 _ANSWER_SECONDS = 60.0
 
 
-class EntryName:
+class EntryReference:
     """Names an entry in the tasks of a scheduler, of workers, or of a file.
 
     Attributes
@@ -34,10 +34,10 @@ class EntryName:
         _named.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EntryName, (self.url,)
+        return EntryReference, (self.url,)
 
 
-_named: weakref.WeakSet[EntryName] = weakref.WeakSet()
+_named: weakref.WeakSet[EntryReference] = weakref.WeakSet()
 
 
 def open_clients() -> list[Any]:
@@ -48,7 +48,7 @@ def open_clients() -> list[Any]:
             return [client for client in clients if client.status == "running"]
 
 
-def named_by(client: Any, urls: set[str]) -> set[str]:
+def references_on(client: Any, urls: set[str]) -> set[str]:
     """Return those of some entries that the scheduler of a client may still need."""
     try:
         return set(
@@ -59,7 +59,7 @@ def named_by(client: Any, urls: set[str]) -> set[str]:
     except Exception as error:  # a scheduler that is busy, or without this package
         if client.status != "running":
             return set()
-        logger.debug("the scheduler did not answer: %s", brief(error))
+        logger.debug("the scheduler did not answer: %s", short_message(error))
         return set(urls)
 
 

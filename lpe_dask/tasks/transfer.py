@@ -5,8 +5,8 @@ result and no fitted model depends on a future that somebody else may release, t
 be computed again, or that only one worker holds.
 
     value, up to LITERAL_BYTES  ->  is sent inside the graph
-    value, larger               ->  Held: the value itself, as long as the graph is here;
-                                    StoredValue: a file in the spool, once the graph is sent
+    value, larger               ->  LocalValue: the value, as long as the graph is here;
+                                    SpooledValue: a file in the spool, once it is sent
     the same, where workers     ->  pieces of LITERAL_BYTES within the graph, as many as
     see no storage of this          `call_scope` allows
     process
@@ -31,11 +31,11 @@ from dask.delayed import Delayed
 from dask.sizeof import sizeof
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import ArrayFile, brief, retried, write_arrays
-from lpe_dask.tasks.call_scope import Call, count
-from lpe_dask.tasks.shared_storage import is_place_shared
-from lpe_dask.tasks.spool import Entry, spool_at, spool_place
-from lpe_dask.tasks.spool_references import EntryName, open_clients
+from lpe_dask.storage import ArrayFile, retried, short_message, write_arrays
+from lpe_dask.tasks.call_scope import CallScope, count
+from lpe_dask.tasks.shared_storage import is_storage_shared
+from lpe_dask.tasks.spool import SpoolEntry, spool_at, spool_location
+from lpe_dask.tasks.spool_references import EntryReference, open_clients
 from lpe_dask.tasks.workers import active_client
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def is_large(n_bytes: int) -> bool:
     return n_bytes > LITERAL_BYTES
 
 
-class Held:
+class LocalValue:
     """A value of this process that graphs name, large or small; nothing changes it.
 
     It is written to the spool once, when the first graph that names it is sent to a
@@ -67,7 +67,7 @@ class Held:
         self.name = name
         self.key = f"{name}-{uuid4().hex}"
         self._lock = ForkSafeLock()
-        self._file: tuple[Entry, bool] | None = None
+        self._file: tuple[SpoolEntry, bool] | None = None
 
     @property
     def n_bytes(self) -> int:
@@ -75,17 +75,17 @@ class Held:
         return int(sizeof(self.value))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Held, (self.value, self.name)
+        return LocalValue, (self.value, self.name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
-    def written(self) -> tuple[Entry, bool]:
+    def written(self) -> tuple[SpoolEntry, bool]:
         """Return the file of the value, and whether it holds an array."""
         with self._lock:
             if self._file is None or self._file[0].spool.is_lost:
                 is_array = isinstance(self.value, np.ndarray)
-                entry = spool_at(spool_place()).entry("value")
+                entry = spool_at(spool_location()).entry("value")
                 self._write(entry.url, is_array)
                 self._file = entry, is_array
             return self._file
@@ -99,8 +99,8 @@ class Held:
                 cloudpickle.dump(self.value, file)
 
 
-class HeldTask:
-    """Gives a `Held` as a task, and leaves this process as the name of its file.
+class LocalValueTask:
+    """Gives a `LocalValue` as a task, and leaves this process as the name of its file.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class HeldTask:
         Whether it goes to storage although it is small, because there are more like it.
     """
 
-    def __init__(self, held: Held, *, is_one_of_many: bool = False) -> None:
+    def __init__(self, held: LocalValue, *, is_one_of_many: bool = False) -> None:
         self._held = held
         self._is_one_of_many = is_one_of_many
 
@@ -133,38 +133,42 @@ class HeldTask:
             entry, is_array = held.written()
         except OSError as error:  # of which clients show no more than the text
             raise RuntimeError(
-                f"{held.key} cannot be written to the spool {spool_place()}: "
-                f"{brief(error)} Name another folder or URL that all workers share "
+                f"{held.key} cannot be written to the spool {spool_location()}: "
+                f"{short_message(error)} Name another folder or URL that all workers share "
                 f"(configuration key lpe-dask.spool, --spool)."
             ) from error
         also = getattr(held.value, "entry", None)
-        return StoredValue, (entry, held.key, is_array, also)
+        return SpooledValue, (entry, held.key, is_array, also)
 
 
-def _arrived(value: Any, key: str) -> HeldTask:
+def _arrived(value: Any, key: str) -> LocalValueTask:
     """Return the task of a value that left its process as it is."""
-    held = Held(value, "")
+    held = LocalValue(value, "")
     held.key = key
-    return HeldTask(held)
+    return LocalValueTask(held)
 
 
-class StoredValue:
-    """A `HeldTask` in another process: reads the file when it runs.
+class SpooledValue:
+    """A `LocalValueTask` in another process: reads the file when it runs.
 
     Parameters
     ----------
-    name : EntryName
+    name : EntryReference
         Of the file.
     key : str
-        Of the `Held`.
+        Of the `LocalValue`.
     is_array : bool
         Whether it holds an array, of which parts can be read.
-    also : EntryName, optional
+    also : EntryReference, optional
         What the value names itself.
     """
 
     def __init__(
-        self, name: EntryName, key: str, is_array: bool, also: EntryName | None = None
+        self,
+        name: EntryReference,
+        key: str,
+        is_array: bool,
+        also: EntryReference | None = None,
     ) -> None:
         self._name = name
         self._key = key
@@ -199,24 +203,24 @@ class StoredValue:
         return self._key
 
 
-def enter(value: Any, name: str) -> Delayed:
+def to_task(value: Any, name: str) -> Delayed:
     """Return ``value`` as one task, to be named as a dependency by all that read it.
 
     Parameters
     ----------
     value : object
-        An array or a small object; not changed afterwards. A `Held` has the same key each
-        time, and is sent once. What is a task already, such as a `Delayed`,
-        is returned as it is.
+        An array or a small object; not changed afterwards. A `LocalValue` has the same key
+        each time, and is sent once. What is a task already, such as a `Delayed`, is
+        returned as it is.
     name : str
         First part of the key; the dashboard groups tasks by it.
     """
     if is_dask_collection(value):
         return value
-    return enter_all([held_of(value, name)])[0]
+    return to_tasks([as_local_value(value, name)])[0]
 
 
-def enter_all(values: Sequence[Held]) -> list[Delayed]:
+def to_tasks(values: Sequence[LocalValue]) -> list[Delayed]:
     """Return a task for each value, as `enter` does.
 
     Raises
@@ -228,11 +232,11 @@ def enter_all(values: Sequence[Held]) -> list[Delayed]:
     return list(map(_entered, values))
 
 
-def _entered(held: Held) -> Delayed:
+def _entered(held: LocalValue) -> Delayed:
     if not is_large(held.n_bytes):
         return Delayed(held.key, {held.key: held.value})
     if is_shared():
-        return Delayed(held.key, {held.key: (HeldTask(held),)})
+        return Delayed(held.key, {held.key: (LocalValueTask(held),)})
     content, key = cloudpickle.dumps(held.value), f"{held.key}-whole"
     starts = range(0, len(content), LITERAL_BYTES)
     pieces = {
@@ -255,26 +259,26 @@ def check_lazy(sizes: Iterable[int]) -> None:
     """
     large = {str(i): n_bytes for i, n_bytes in enumerate(sizes) if is_large(n_bytes)}
     if large and not is_shared():
-        Call(sizes=large).check()
+        CallScope(sizes=large).check()
 
 
-def held_of(value: Any, name: str) -> Held:
+def as_local_value(value: Any, name: str) -> LocalValue:
     """Return a value as graphs name it."""
-    return value if isinstance(value, Held) else Held(value, name)
+    return value if isinstance(value, LocalValue) else LocalValue(value, name)
 
 
-def value_of(argument: Any) -> Any:
-    """Return the value of a `Held`, and anything else as it is."""
-    return argument.value if isinstance(argument, Held) else argument
+def unwrap(argument: Any) -> Any:
+    """Return the value of a `LocalValue`, and anything else as it is."""
+    return argument.value if isinstance(argument, LocalValue) else argument
 
 
 def is_shared() -> bool:
     """Return whether what is larger than a literal may go to storage when it is sent."""
     client = active_client()
-    return client is None or is_place_shared(client)
+    return client is None or is_storage_shared(client)
 
 
-def enter_parts(held: Held, edges: Sequence[int]) -> tuple[list[Any], list[Delayed]]:
+def slice_tasks(held: LocalValue, edges: Sequence[int]) -> tuple[list[Any], list[Delayed]]:
     """Return tasks for consecutive rows of an array each, and what they depend on.
 
     Where it is in a spool, a task reads no more than its rows.
@@ -289,12 +293,12 @@ def enter_parts(held: Held, edges: Sequence[int]) -> tuple[list[Any], list[Delay
     parts = list(pairwise(edges))
     if is_large(held.n_bytes) and is_shared():
         count_large({held.key: held.n_bytes})
-        return [(HeldTask(held).part, start, stop) for start, stop in parts], []
-    (whole,) = enter_all([held])
+        return [(LocalValueTask(held).part, start, stop) for start, stop in parts], []
+    (whole,) = to_tasks([held])
     return [(_part, whole.key, start, stop) for start, stop in parts], [whole]
 
 
-def for_frames(values: Sequence[Any]) -> list[Any]:
+def as_frame_arguments(values: Sequence[Any]) -> list[Any]:
     """Return tasks that give the same, to be arguments of an operation of Dask's frames.
 
     Frames give a `Delayed` another key; one that is kept under its own must not be their
@@ -305,7 +309,7 @@ def for_frames(values: Sequence[Any]) -> list[Any]:
     graph: dict[Any, Any] = {}
     for whole in {id(task.dask): task.dask for task in tasks}.values():  # blocks share one
         graph |= whole
-    graph |= {f"{task.key}-{name}": (same, task.key) for task in tasks}
+    graph |= {f"{task.key}-{name}": (identity, task.key) for task in tasks}
     return [
         Delayed(f"{value.key}-{name}", graph) if isinstance(value, Delayed) else value
         for value in values
@@ -315,7 +319,7 @@ def for_frames(values: Sequence[Any]) -> list[Any]:
 # The functions below run inside tasks.
 
 
-def same(value: Any) -> Any:
+def identity(value: Any) -> Any:
     """Return what is given."""
     return value
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from lpe_dask import __version__
-from lpe_dask.storage import brief
+from lpe_dask.storage import short_message
 from lpe_dask.tasks.timeouts import timeout
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _checked: WeakSet[Any] = WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
-class Versioned:
+class VersionedFunction:
     """A function of a task, which runs only where this package has the same version.
 
     Attributes
@@ -75,7 +75,7 @@ def check_versions(client: Any) -> None:
             client.get_versions, packages=[_PACKAGE], callback_timeout=timeout("look")
         )
     except Exception as error:  # a run may still go well: its tasks name their version
-        logger.info("the versions of the workers are not known: %s", brief(error))
+        logger.info("the versions of the workers are not known: %s", short_message(error))
         return
     here = found["client"]["packages"][_PACKAGE]
     asked = {f"the scheduler {client.scheduler.address}": found["scheduler"]}

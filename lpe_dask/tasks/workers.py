@@ -82,12 +82,12 @@ def active_client() -> Any | None:
     return None if dask_internals.is_in_task() else dask_internals.computing_client()
 
 
-def is_sending() -> bool:
+def is_submitting() -> bool:
     """Return whether this thread is in the middle of sending a graph to a scheduler.
 
     Then it must not wait for results: the client's event loop may wait for this thread.
     """
-    return dask_internals.is_sending(active_client())
+    return dask_internals.is_submitting(active_client())
 
 
 def active_workers(*, wait: bool = False) -> Workers:

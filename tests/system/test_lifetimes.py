@@ -81,7 +81,7 @@ def each_key_names_one_task(caplog):
     """Let no test pass in which a scheduler met two tasks under one key."""
     yield
     said = [r.getMessage() for phase in PHASES for r in caplog.get_records(phase)]
-    assert [message for message in said if "run_spec" in message] == []
+    assert [message for message in said if "execute_task" in message] == []
 
 
 @pytest.mark.parametrize(("kind", "entry", "use"), mostly_slow(PAIRS, FEW))

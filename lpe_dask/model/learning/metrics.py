@@ -26,7 +26,7 @@ from lpe_dask.model.parameters import (
     ParameterError,
 )
 from lpe_dask.search import NeighborGraphParams
-from lpe_dask.storage import one_line
+from lpe_dask.storage import single_line
 from lpe_dask.tables import array_of
 
 #: A column is a combination of others if less than this share of its variance is its own.
@@ -87,7 +87,7 @@ def given_parameter(
     except (TypeError, ValueError) as error:
         raise ParameterError(
             f"metric_params[{name!r}] must be an array of numbers, for example a list of "
-            f"one for each column: {one_line(error)}.",
+            f"one for each column: {single_line(error)}.",
             "metric_params",
         ) from None
     n_scaled = n_features if name == "w" else n_forms * n_features

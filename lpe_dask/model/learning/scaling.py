@@ -27,7 +27,7 @@ from lpe_dask.model.learning.metrics import (
 from lpe_dask.model.learning.quantiles import learn_knots
 from lpe_dask.model.parameters import SCALE_FORMS
 from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling, numeric_columns
-from lpe_dask.tasks import compute, enter, merge_tasks, new_array
+from lpe_dask.tasks import compute, merge_tasks, new_array, to_task
 
 #: Significant bits of a learned weight.
 LEARNED_BITS = 24
@@ -151,7 +151,7 @@ def _learn_mahalanobis(
 
 def _scaled(rows: da.Array, scaling: Scaling) -> da.Array:
     """Return the scaled rows, lazily."""
-    entered = enter(scaling, "lpe-scaling")  # its knots may be many
+    entered = to_task(scaling, "lpe-scaling")  # its knots may be many
     tasks = ((_apply, entered.key, (rows.name, i, 0)) for i in range(rows.numblocks[0]))
     chunks = (rows.chunks[0], (scaling.n_scaled(rows.shape[1]),))
     return new_array("scaled", tasks, [rows, entered], chunks, np.empty((0, 0)))

@@ -41,7 +41,7 @@ from lpe_dask.search import (
     load_graph,
     load_indexes,
 )
-from lpe_dask.storage import FLOAT64, StoredFile, one_line
+from lpe_dask.storage import FLOAT64, StoredFile, single_line
 from lpe_dask.tables import name_from_json, to_numpy
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
@@ -76,8 +76,8 @@ def _telling_what_to_do(path: str | PathLike[str]) -> Iterator[None]:
         kinds = (FileNotFoundError, OSError, ValueError)
         kind = next(kind for kind in kinds if isinstance(error, kind))
         raise kind(
-            f"no model can be loaded from {fspath(path)}: {one_line(error)}. Fit it again "
-            f"(overwrite=True, --overwrite), or give the folder of a complete model."
+            f"no model can be loaded from {fspath(path)}: {single_line(error)}. Fit it "
+            f"again (overwrite=True, --overwrite), or give the folder of a complete model."
         ) from error
 
 

@@ -36,7 +36,7 @@ from lpe_dask.model.certificate import ApproximationSettings, Certificate
 from lpe_dask.model.parameters import PARAMETERS, check_parameters
 from lpe_dask.pvalues import INCLUDES_SELF
 from lpe_dask.search import NeighborGraphParams, QuantileKnots, Space, Statistic
-from lpe_dask.storage import Folder, first_problem, plain
+from lpe_dask.storage import Folder, first_problem, to_jsonable
 from lpe_dask.tables import (
     Categories,
     Minima,
@@ -313,7 +313,7 @@ def write_manifest(manifest: Manifest, url: str) -> None:
         For what could not be read again.
     """
     given = manifest.model_dump(warnings=False)  # some may be numbers of NumPy
-    content = json.loads(json.dumps(given, default=plain))
+    content = json.loads(json.dumps(given, default=to_jsonable))
     text = json.dumps({"sha256": _digest(content), **content}, indent=1, allow_nan=False)
     encoded = text.encode() + b"\n"
     if len(encoded) > MAX_BYTES:

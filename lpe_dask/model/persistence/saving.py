@@ -38,15 +38,15 @@ from lpe_dask.storage import (
     Folder,
     Lock,
     StoredFile,
-    check_token,
-    hold,
-    one_line,
+    locked,
     package_versions,
-    plain,
-    retried_until_seen,
+    retried_until_visible,
+    single_line,
+    to_jsonable,
+    verify_lock,
     write_columns,
 )
-from lpe_dask.tasks import at_once, compute
+from lpe_dask.tasks import compute, eager_scope
 
 
 def locked_model_folder(url: str) -> AbstractContextManager[Lock]:
@@ -63,7 +63,7 @@ def locked_model_folder(url: str) -> AbstractContextManager[Lock]:
     if existed:
         _check_place(Folder(url))
     refusal = "no model can be written to {url}"
-    return hold(url, "save a model", refusal, is_ours=not existed)
+    return locked(url, "save a model", refusal, is_ours=not existed)
 
 
 def save_model(fitted: Fitted, path: str | PathLike[str], *, overwrite: bool) -> None:
@@ -78,7 +78,7 @@ def save_model(fitted: Fitted, path: str | PathLike[str], *, overwrite: bool) ->
         save_fitted(fitted, lock)
 
 
-@at_once()
+@eager_scope()
 def save_fitted(fitted: Fitted, lock: Lock) -> None:
     """Write a model to the folder of a `locked_model_folder`; computes.
 
@@ -97,7 +97,7 @@ def save_fitted(fitted: Fitted, lock: Lock) -> None:
         files, block_rows = _write_files(fitted, f"{url}/{data}")
         _check_seen(files)
         replaced = _data_of(url)
-        check_token(url, lock.token)
+        verify_lock(url, lock.token)
         write_manifest(_manifest_of(fitted, data, files, block_rows), url)
     except BaseException:
         with suppress(Exception):  # the next save tidies up
@@ -155,11 +155,12 @@ def _write_files(fitted: Fitted, url: str) -> tuple[dict[str, StoredFile], list[
 def _check_seen(files: dict[str, StoredFile]) -> None:
     for file in files.values():
         try:
-            retried_until_seen(file.check_size)()
+            retried_until_visible(file.check_size)()
         except (OSError, ValueError) as error:
             raise OSError(
                 f"a file that the workers wrote is not visible from this machine: "
-                f"{one_line(error)}. Give a folder that this machine and all workers share."
+                f"{single_line(error)}. Give a folder that this machine and all workers "
+                f"share."
             ) from error
 
 
@@ -172,7 +173,7 @@ def _manifest_of(
     return Manifest(
         data=data,
         source=fitted.source,
-        parameters=json.loads(json.dumps(parameters, default=plain)),
+        parameters=json.loads(json.dumps(parameters, default=to_jsonable)),
         has_anomaly_log_density=fitted.calibration.weight is not None,
         n_dropped=fitted.n_dropped,
         n_features_in=fitted.n_features,

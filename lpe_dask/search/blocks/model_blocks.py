@@ -19,7 +19,7 @@ from lpe_dask.kernels import DEGREE, NeighborGraph
 from lpe_dask.search.blocks.packing import Space, each_block, pack_rows
 from lpe_dask.search.blocks.spool_blocks import SpoolFolder, handles_of
 from lpe_dask.storage import FLOAT64, FLOATS, INT32, INT64, StoredFile, write_columns
-from lpe_dask.tasks import enter, new_tasks
+from lpe_dask.tasks import new_tasks, to_task
 
 
 def load_blocks(
@@ -37,7 +37,7 @@ def load_blocks(
     n_reference : int
         Rows in all of them.
     """
-    entered = enter(space, "lpe-space")
+    entered = to_task(space, "lpe-space")
     tasks = (
         (_load, file, n_rows, n_reference, entered.key, folder) for file, n_rows in files
     )
@@ -94,7 +94,7 @@ def load_indexes(
     n_reference : int
         Rows in all of them.
     """
-    entered = enter(space, "lpe-space")
+    entered = to_task(space, "lpe-space")
     tasks = ((_load_index, *file, n_reference, entered.key, folder) for file in files)
     return new_tasks("load-index", tasks, [entered])
 

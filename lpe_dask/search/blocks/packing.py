@@ -37,14 +37,14 @@ from lpe_dask.search.locality import Boxes, by_nearest_box
 from lpe_dask.search.plan import SAMPLE_EVERY, SUMMED_PIECES, share_of
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tasks import (
-    Entry,
-    Held,
+    LocalValue,
+    SpoolEntry,
     active_client,
     compute,
-    enter,
-    enter_all,
     new_tasks,
     persist,
+    to_task,
+    to_tasks,
 )
 
 
@@ -130,7 +130,7 @@ class Space:
 def prepare_blocks(
     source: Callable[[], da.Array],
     space: Space,
-    entry: Entry | None = None,
+    entry: SpoolEntry | None = None,
     regions: Boxes | None = None,
     block_rows: int | None = None,
 ) -> Blocks:
@@ -171,7 +171,7 @@ def prepare_blocks(
 
 
 def _sorted_pieces(
-    tasks: list[Delayed], entry: Entry | None
+    tasks: list[Delayed], entry: SpoolEntry | None
 ) -> tuple[list[Delayed], NDArray[np.int64], Any]:
     """Return tasks that give pieces, the rows of each region, and what keeps them.
 
@@ -185,9 +185,9 @@ def _sorted_pieces(
     pieces = compute(*tasks)
     if entry is None:
         sizes = np.sum([piece.sizes() for piece in pieces], axis=0)
-        held = [Held(piece, "lpe-pieces") for piece in pieces]
-        return enter_all(held), sizes, None
-    handles = [enter(Handles(pieces, entry), "lpe-pieces")]
+        held = [LocalValue(piece, "lpe-pieces") for piece in pieces]
+        return to_tasks(held), sizes, None
+    handles = [to_task(Handles(pieces, entry), "lpe-pieces")]
     return handles, np.sum(compute(*region_sizes(handles, len(pieces))), axis=0), None
 
 
@@ -195,14 +195,14 @@ def pack_chunks(
     rows: da.Array, space: Space, folder: SpoolFolder | None = None
 ) -> list[Delayed]:
     """Return one task for each row chunk of the reference, which makes it a block."""
-    return _chunk_tasks("pack", _pack, rows, enter(space, "lpe-space"), folder)
+    return _chunk_tasks("pack", _pack, rows, to_task(space, "lpe-space"), folder)
 
 
 def split_chunks(
     rows: da.Array, space: Space, regions: Boxes, folder: SpoolFolder | None = None
 ) -> list[Delayed]:
     """Return one task for each row chunk of the reference, which sorts it by region."""
-    entered = enter((space, regions), "lpe-regions")
+    entered = to_task((space, regions), "lpe-regions")
     return _chunk_tasks("split", _split, rows, entered, folder)
 
 
@@ -254,7 +254,7 @@ def build_region_blocks(
     sizes : ndarray of shape (n_regions,)
         Rows of each region in all pieces.
     """
-    entered = enter(space, "lpe-space")
+    entered = to_task(space, "lpe-space")
     keys = [piece.key for piece in pieces]
     tasks = []
     for region, size in enumerate(sizes.tolist()):
@@ -280,7 +280,7 @@ def index_blocks(
     folder : SpoolFolder, optional
         None: the indexes stay in memory.
     """
-    entered = enter(space, "lpe-space")
+    entered = to_task(space, "lpe-space")
     tasks = (
         (_index, keys, place, i, entered.key, folder)
         for i, (keys, place) in enumerate(each_block(blocks, n_blocks))

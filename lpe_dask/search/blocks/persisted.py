@@ -23,20 +23,20 @@ from dask.delayed import Delayed
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.search.blocks.spool_blocks import Handles, SpoolFolder, new_entry
 from lpe_dask.tasks import (
-    Entry,
-    Held,
+    LocalValue,
+    SpoolEntry,
     active_client,
-    at_once,
-    check_reachable,
+    check_available,
     compute,
     count_large,
     counted,
-    enter_all,
-    is_naming,
-    is_sending,
+    eager_scope,
+    freeze_tasks,
     is_shared,
+    is_submitting,
+    is_tokenizing,
     persist,
-    settle_tasks,
+    to_tasks,
 )
 
 
@@ -58,7 +58,7 @@ class Blocks:
         self._entered: dict[str, int] = {}  # large values in the tasks
         self._was_shared = True  # whether these are in a spool
         self._persisted: list[Delayed] = []
-        self._values: list[Held] = []
+        self._values: list[LocalValue] = []
         self._in_spool = False
         self._token = uuid4().hex
         self._lock = ForkSafeLock()  # several threads may use one model
@@ -85,16 +85,16 @@ class Blocks:
         return blocks
 
     @classmethod
-    def spooled(cls, tasks: list[Delayed], entry: Entry) -> Self:
+    def spooled(cls, tasks: list[Delayed], entry: SpoolEntry) -> Self:
         """Return blocks that tasks write into an entry of a spool; computes."""
         blocks = cls(_nothing, 0)
         blocks._spool(tasks, entry)
         return blocks
 
-    def _spool(self, tasks: list[Delayed], entry: Entry) -> None:
+    def _spool(self, tasks: list[Delayed], entry: SpoolEntry) -> None:
         handles = compute(*tasks)
         self._n_blocks, self._in_spool = len(handles), True
-        self._values = [Held(Handles(handles, entry), "lpe-blocks")]
+        self._values = [LocalValue(Handles(handles, entry), "lpe-blocks")]
 
     @property
     def is_spooled(self) -> bool | None:
@@ -108,7 +108,7 @@ class Blocks:
                 return
             if active_client() is None:
                 values = compute(*self._recipe())
-                self._values = [Held(value, "lpe-block") for value in values]
+                self._values = [LocalValue(value, "lpe-block") for value in values]
             else:
                 self._persisted = persist(self._recipe())
 
@@ -125,7 +125,7 @@ class Blocks:
             If that is in this process, and too much to be sent.
         """
         if self._values:
-            return enter_all(self._values)
+            return to_tasks(self._values)
         with self._lock:
             return self._recipe()
 
@@ -145,10 +145,10 @@ class Blocks:
             self._tasks, self._persisted = None, []
         if self._tasks is None:
             with counted() as entered:
-                self._tasks = settle_tasks(self._make())
+                self._tasks = freeze_tasks(self._make())
             self._entered, self._was_shared = entered, not entered or is_shared()
         count_large(self._entered)
-        check_reachable(self._tasks)
+        check_available(self._tasks)
         return self._tasks
 
     def _futures(self) -> list[Any]:
@@ -163,9 +163,9 @@ class Blocks:
                 "fit where they fit into memory."
             )
         kept: list[Any] = [held.value for held in self._values]
-        if not kept and is_naming():
+        if not kept and is_tokenizing():
             kept = [self._token]  # of what is pickled now, only a hash is kept
-        if not kept and is_sending():
+        if not kept and is_submitting():
             raise TypeError(
                 "a model that was fitted on a cluster keeps its nominal rows there, and "
                 "cannot be sent with a task (client.submit, client.map, delayed). Send a "
@@ -173,7 +173,7 @@ class Blocks:
                 "(model.save) and load it in the task (lpe_dask.load)."
             )
         if not kept:
-            with at_once():
+            with eager_scope():
                 kept = list(compute(*self._recipe()))
         return _restored, (self._n_blocks, kept)
 
@@ -217,7 +217,7 @@ class StoredBlocks(Blocks):
 
 def _restored(n_blocks: int, values: list[Any]) -> Blocks:
     blocks = Blocks(_nothing, n_blocks)
-    blocks._values = [Held(value, "lpe-block") for value in values]
+    blocks._values = [LocalValue(value, "lpe-block") for value in values]
     return blocks
 
 

@@ -29,12 +29,12 @@ from lpe_dask.search.blocks.in_memory import (
 from lpe_dask.storage import (
     ArrayFile,
     Folder,
-    full_disk_named,
-    one_line,
+    disk_full_context,
     retried,
+    single_line,
     write_arrays,
 )
-from lpe_dask.tasks import Entry, is_shared, spool_at, spool_place
+from lpe_dask.tasks import SpoolEntry, is_shared, spool_at, spool_location
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def sample_url(url: str) -> str:
 def _write(url: str, arrays: Sequence[NDArray[Any]]) -> None:
     or_else = " or name another spool (configuration key lpe-dask.spool, --spool)"
     with (
-        full_disk_named(url.rsplit("/", 1)[0], or_else),
+        disk_full_context(url.rsplit("/", 1)[0], or_else),
         fsspec.open(url, "wb", auto_mkdir=False) as file,
     ):
         write_arrays(file, arrays)
@@ -202,7 +202,7 @@ def _read(url: str) -> list[NDArray[Any]]:
         ) from error
 
 
-def new_entry() -> Entry:
+def new_entry() -> SpoolEntry:
     """Return an entry in a spool for blocks, which the active workers see.
 
     Raises
@@ -210,7 +210,7 @@ def new_entry() -> Entry:
     OSError
         If nothing can be written there, or a worker does not see it.
     """
-    place = spool_place()
+    place = spool_location()
     try:
         spool = spool_at(place)
         if not is_shared():
@@ -219,7 +219,8 @@ def new_entry() -> Entry:
     except (OSError, ValueError) as error:
         raise OSError(
             f"the nominal rows do not fit into the memory of each worker, and the spool "
-            f"{place} cannot store them: {one_line(error)}. Name a folder or URL that all "
+            f"{place} cannot store them: {single_line(error)}. Name a folder or URL that "
+            f"all "
             f"workers can write to (configuration key lpe-dask.spool, --spool), or give "
             f"each worker more memory."
         ) from error

@@ -20,7 +20,7 @@ from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.placeholders import Placeholders
 from lpe_dask.cli.commands import cli
-from lpe_dask.storage.lock import hold
+from lpe_dask.storage.lock import locked
 from storages import BreakingFileSystem, Death
 
 JOB = """
@@ -172,7 +172,7 @@ def test_run__leaves_a_run_that_is_at_work_alone(clock, caplog):
     interrupt()
     clock(EARLY)
 
-    with hold("out/2026-11-19", "score a table"):
+    with locked("out/2026-11-19", "score a table"):
         lpe_dask.run("job.toml")
 
     assert days_done() == ["2026-11-20"]

@@ -40,7 +40,7 @@ from lpe_dask.model import Fitted
 from lpe_dask.model.persistence import checkpoint
 from lpe_dask.search import join
 from lpe_dask.search.plan import share_of
-from lpe_dask.storage.lock import LockedError, hold
+from lpe_dask.storage.lock import LockedError, locked
 from lpe_dask.tables import TableError
 
 
@@ -652,7 +652,7 @@ def test_score_files__cannot_tell_functions_from_each_other(tables, tmp_path):
 def test_score_files__refuses_a_second_run(tables, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
-    with hold(out, "a test"), pytest.raises(LockedError, match="a test"):
+    with locked(out, "a test"), pytest.raises(LockedError, match="a test"):
         score_files(**tables, output=out)
 
     out.rmdir()

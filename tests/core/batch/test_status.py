@@ -13,7 +13,7 @@ from lpe_dask.batch.api import score_files
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.status import status_of
 from lpe_dask.cli import commands
-from lpe_dask.storage.lock import hold
+from lpe_dask.storage.lock import locked
 
 N_PARTS = 4
 
@@ -97,7 +97,7 @@ def test_status__of_a_run_that_is_at_work(table, monkeypatch):
 
 
 def test_status__of_a_run_that_is_fitting(table):
-    with hold("out", "score a table"):
+    with locked("out", "score a table"):
         state = status_of("out")
 
     assert state.state == "at work"

@@ -829,7 +829,7 @@ def test_quiet_distributed__tells_of_faults_while_there_is_work(shown):
     before = loop.level, callbacks.level
 
     with clusters._quiet_distributed(False) as silence:
-        log.warning("Detected different `run_spec` for key 'x'")
+        log.warning("Detected different `execute_task` for key 'x'")
         log.info("Register worker")
         assert not of_client.isEnabledFor(logging.ERROR)
         assert not loop.isEnabledFor(logging.ERROR)
@@ -840,7 +840,7 @@ def test_quiet_distributed__tells_of_faults_while_there_is_work(shown):
 
     lines = shown.getvalue().splitlines()
     assert len(lines) == 1
-    assert lines[0].endswith("Detected different `run_spec` for key 'x'")
+    assert lines[0].endswith("Detected different `execute_task` for key 'x'")
     assert (loop.level, callbacks.level) == before
 
 

@@ -72,7 +72,7 @@ def processes():
     return [psutil.Process(), *psutil.Process().children(recursive=True)]
 
 
-def listening():
+def notifying():
     """The addresses at which this process and its children listen."""
     return {
         socket.laddr
@@ -94,7 +94,7 @@ def users():
 
 @pytest.fixture(scope="module")
 def before():
-    return listening()
+    return notifying()
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_attack__succeeds_where_nothing_is_closed(before):
     with LocalCluster(
         processes=False, n_workers=1, protocol="tcp://", dashboard_address="127.0.0.1:0"
     ):
-        found = answers(0, ports_of(listening() - before))
+        found = answers(0, ports_of(notifying() - before))
 
     kinds = {(key.split()[0], str(answer)) for key, answer in found.items()}
     assert kinds == {("tcp", "Scheduler"), ("tcp", "Worker"), ("http", "200")}
@@ -137,7 +137,7 @@ def test_attack__succeeds_where_nothing_is_closed(before):
 
 @pytest.mark.parametrize("user", users())
 def test_cluster__answers_only_who_has_its_certificate(client, before, user):
-    opened = listening() - before
+    opened = notifying() - before
 
     assert answers(user, ports_of(opened)) == {}
     assert {address.ip for address in opened} == {"127.0.0.1"}
@@ -182,9 +182,9 @@ def test_cluster__imports_nothing_that_another_user_wrote(client):
 
 @pytest.mark.full
 def test_dashboard__is_there_where_it_is_asked_for():
-    before = listening()
+    before = notifying()
     with WorkerChoice(ClusterSection(workers=1, dashboard=True)).open():
-        opened = listening() - before
+        opened = notifying() - before
         found = answers(0, ports_of(opened))
         link = active_client().dashboard_link
 

@@ -26,7 +26,7 @@ from lpe_dask import LPE
 from lpe_dask.kernels import accumulators
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.search import algorithm_selection
-from lpe_dask.tasks.transfer import Held, HeldTask
+from lpe_dask.tasks.transfer import LocalValue, LocalValueTask
 from strategies import point_sets, row_chunks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*, and no p-value:UserWarning")
@@ -292,14 +292,14 @@ def test_scoring__puts_nothing_large_into_tasks():
     """The reference and the radii are tasks of their own; other tasks stay small."""
     model = LPE(3).fit(lattice(1000, 0)[:, :2])
     fitted = fitted_of(model)
-    many = Held(np.arange(150_000.0), "lpe-calibration")  # as of many more rows
+    many = LocalValue(np.arange(150_000.0), "lpe-calibration")  # as of many more rows
     model._adopt(replace(fitted, calibration=replace(fitted.calibration, shared=many)))
 
     graph = dict(model.score_samples(da.zeros((1000, 2), chunks=(100, 2))).__dask_graph__())
 
     assert max(sizeof(task) for task in graph.values()) < 2**20
     key = next(key for key in graph if str(key).startswith("lpe-calibration"))
-    assert isinstance(graph[key][0], HeldTask)
+    assert isinstance(graph[key][0], LocalValueTask)
 
 
 def test_predict__uses_the_alpha_of_fit():

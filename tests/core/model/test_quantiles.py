@@ -22,7 +22,7 @@ from lpe_dask.model.learning import quantiles
 from lpe_dask.model.learning.quantiles import learn_knots
 from lpe_dask.model.learning.scaling import learn_preparation, learn_scaling
 from lpe_dask.search import Preparation
-from lpe_dask.tasks.transfer import HeldTask
+from lpe_dask.tasks.transfer import LocalValueTask
 from strategies import point_sets, row_chunks
 
 SCALES = ["quantile", "minmax+quantile"]
@@ -247,7 +247,7 @@ def test_score_samples__of_knots_of_many_columns_has_a_small_graph(scale):
 
 def is_held(task):
     """Whether it is a value of this process that goes to the spool when it is sent."""
-    return isinstance(task, tuple) and isinstance(task[0], HeldTask)
+    return isinstance(task, tuple) and isinstance(task[0], LocalValueTask)
 
 
 def test_fit__of_quantiles_with_weights_has_one_for_each_column():

@@ -20,7 +20,7 @@ from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tasks.spool import spool_at
-from lpe_dask.tasks.transfer import enter
+from lpe_dask.tasks.transfer import to_task
 from strategies import point_sets, row_chunks
 
 algorithms = pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -274,7 +274,7 @@ def test_self_join__of_chosen_rows_measures_these_among_all(algorithm, data, poi
             len(blocks),
             JoinInputs(blocks.tasks(), space, search),
             2,
-            enter(chosen, "chosen"),
+            to_task(chosen, "chosen"),
         )
         found = dask.compute(*joins)
 

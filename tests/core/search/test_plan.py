@@ -49,7 +49,7 @@ from lpe_dask.search.plan import (
 )
 from lpe_dask.search.preparation import Preparation, Scaling
 from lpe_dask.search.quantile_scale import QuantileKnots
-from lpe_dask.tasks.transfer import LITERAL_BYTES, HeldTask, enter
+from lpe_dask.tasks.transfer import LITERAL_BYTES, LocalValueTask, to_task
 from lpe_dask.tasks.workers import USABLE_SHARE, Workers
 from searching import all_distances, smallest
 
@@ -183,8 +183,8 @@ def test_own_shares__are_fewer_where_each_reads_a_spool():
     assert spooled.nominal_shares(400_000) == spooled.block_shares
 
 
-@pytest.mark.parametrize(("block_rows", "at_once"), [(400_000, 1), (150_000, 4 / 3)])
-def test_needs__has_no_more_rows_in_all_threads_than_there_are(block_rows, at_once):
+@pytest.mark.parametrize(("block_rows", "eager_scope"), [(400_000, 1), (150_000, 4 / 3)])
+def test_needs__has_no_more_rows_in_all_threads_than_there_are(block_rows, eager_scope):
     """A block may be twice as large as planned."""
     cut = planned(
         400_000, 256, 20, n_threads=2, threads=2, memory_limit=64 * GIB,
@@ -196,7 +196,7 @@ def test_needs__has_no_more_rows_in_all_threads_than_there_are(block_rows, at_on
     )  # fmt: skip
 
     assert 2 * MemoryEstimate(cut).task == pytest.approx(
-        at_once * MemoryEstimate(cut).pack, rel=1e-3
+        eager_scope * MemoryEstimate(cut).pack, rel=1e-3
     )
     assert MemoryEstimate(many).task == MemoryEstimate(many).pack
 
@@ -227,12 +227,12 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
         splits = split_chunks(rows, space, regions)
         n_regions = len(regions[0])
         piece = SpooledPieces(URL)
-        pieces = enter(Handles([piece] * len(splits), None), "lpe-pieces")
+        pieces = to_task(Handles([piece] * len(splits), None), "lpe-pieces")
         counts = region_sizes([pieces], len(splits))
         sizes = np.full(n_regions, -(-n_reference // n_regions))
         gathers = build_region_blocks([pieces], sizes, space, None, cut.largest_block_rows)
         block = SpooledBlock(URL, np.zeros(n_features), np.zeros(n_features))
-        handles = enter(Handles([block] * len(gathers), None), "lpe-blocks")
+        handles = to_task(Handles([block] * len(gathers), None), "lpe-blocks")
         search = JoinSpec(Statistic(1585, None), 9)
         joins = self_join(
             len(gathers), JoinInputs([handles], space, search), cut.block_shares
@@ -240,7 +240,7 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
 
     for literal in (pieces, handles):
         assert len(pickle.dumps(literal.dask[literal.key])) <= LITERAL_BYTES or isinstance(
-            literal.dask[literal.key][0], HeldTask
+            literal.dask[literal.key][0], LocalValueTask
         )
     own: dict = {}
     for task in (*splits, *counts, *gathers, *joins):

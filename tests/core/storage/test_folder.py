@@ -11,7 +11,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from lpe_dask.storage import folder as folders
 from lpe_dask.storage.folder import Folder
-from lpe_dask.storage.retries import retried, retried_as_a_whole
+from lpe_dask.storage.retries import retried, retried_without_inner_retries
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -66,7 +66,7 @@ def test_write__replaces_a_file_and_leaves_no_other(folder):
     folder.write("b", b"1")
     folder.write("b", b"22")
     folder.write("a", b"")
-    with pytest.raises(KeyError), folder.whole_file("c"):
+    with pytest.raises(KeyError), folder.atomic_write("c"):
         raise KeyError
 
     assert folder.names() == ["a", "b"]
@@ -184,7 +184,7 @@ def test_retried_as_a_whole__begins_anew():
         if len(steps) == 2:
             raise TimeoutError
 
-    @retried_as_a_whole
+    @retried_without_inner_retries
     def two_steps():
         retried(step)()
         retried(step)()

@@ -33,12 +33,12 @@ from lpe_dask.storage import lock as locks
 from lpe_dask.storage import owner as owners
 from lpe_dask.storage.folder import Folder
 from lpe_dask.storage.lock import (
-    DEAD_SECONDS,
     LOCK_NAME,
+    STALE_SECONDS,
     LockedError,
-    check_token,
-    hold,
-    is_dead,
+    is_stale,
+    locked,
+    verify_lock,
 )
 from lpe_dask.tasks import remove_spools
 
@@ -78,7 +78,7 @@ def no_other_locks():
 @pytest.fixture
 def fast(monkeypatch):
     """Beats in hundredths of a second."""
-    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(locks, "HEARTBEAT_SECONDS", 0.02)
 
 
 def content(folder, name=LOCK_NAME):
@@ -108,7 +108,7 @@ def write(folder, content, *, age=0, name=LOCK_NAME):
 
 def lock_of(folder, **changes):
     """Return the content of a lock of this process, but for the changes."""
-    with hold(folder, "score data.parquet"):
+    with locked(folder, "score data.parquet"):
         return json.dumps(values(folder) | changes).encode()
 
 
@@ -120,11 +120,11 @@ def foreign(folder, **changes):
 def check_that_age_decides(folder, left, message="locked"):
     """A lock of a recent heartbeat is respected, and an old one is taken over."""
     write(folder, left)
-    with pytest.raises(LockedError, match=message), hold(folder, "score"):
+    with pytest.raises(LockedError, match=message), locked(folder, "score"):
         pass
 
-    write(folder, left, age=DEAD_SECONDS + 1)
-    with hold(folder, "score") as lock:
+    write(folder, left, age=STALE_SECONDS + 1)
+    with locked(folder, "score") as lock:
         assert values(folder)["token"] == lock.token
         assert names(folder) == [LOCK_NAME]
     assert names(folder) == []
@@ -170,21 +170,21 @@ def test_hold__refuses_a_second_run_and_lets_the_next_one_in(folder):
         r"\(score data.parquet\); its last heartbeat was 0 s ago\. Only one run .*"
         r"Wait until .* 60 s after its last heartbeat, .* else remove the file\."
     )
-    with hold(folder, "score data.parquet") as first:
-        with pytest.raises(OSError, match=message) as refusal, hold(folder, "fit"):
+    with locked(folder, "score data.parquet") as first:
+        with pytest.raises(OSError, match=message) as refusal, locked(folder, "fit"):
             pass
         assert refusal.type is LockedError
         assert names(folder) == [LOCK_NAME]
         assert values(folder)["token"] == first.token
 
     assert names(folder) == []
-    with hold(folder, "fit") as second:
+    with locked(folder, "fit") as second:
         assert second.token != first.token
     assert not first.is_lost
     assert not second.is_lost
 
 
-@pytest.mark.parametrize("age", [None, 2 * DEAD_SECONDS], ids=["free", "dead"])
+@pytest.mark.parametrize("age", [None, 2 * STALE_SECONDS], ids=["free", "dead"])
 def test_hold__lets_one_of_many_threads_in(folder, age):
     if age is not None:
         write(folder, foreign(folder), age=age)
@@ -198,7 +198,7 @@ def race(folder, n_threads):
 
     def contend():
         start.wait()
-        with suppress(LockedError), hold(folder, "score"):
+        with suppress(LockedError), locked(folder, "score"):
             finish.wait(60)
             return "held"
         return "refused"
@@ -213,7 +213,7 @@ def race(folder, n_threads):
 
 
 @pytest.mark.parametrize(
-    "age", mostly_full([None, 2 * DEAD_SECONDS], [2 * DEAD_SECONDS]), ids=["free", "dead"]
+    "age", mostly_full([None, 2 * STALE_SECONDS], [2 * STALE_SECONDS]), ids=["free", "dead"]
 )
 def test_hold__lets_one_of_several_processes_in(tmp_path, age):
     if age is not None:
@@ -232,7 +232,7 @@ def test_hold__is_not_seen_by_those_who_read_the_folder(tmp_path):
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     frame.to_parquet(tmp_path / "part-00000.parquet")
 
-    with hold(tmp_path, "score"):
+    with locked(tmp_path, "score"):
         (tmp_path / "._lock.0123.tmp").touch()
         pd.testing.assert_frame_equal(pd.read_parquet(tmp_path), frame)
 
@@ -243,7 +243,7 @@ def test_hold__says_that_nothing_can_be_written(tmp_path):
     for name in ("file", "file/out"):
         with (
             pytest.raises(OSError, match=rf"{name} cannot be locked: .* Give a folder"),
-            hold(tmp_path / name, "score"),
+            locked(tmp_path / name, "score"),
         ):
             pass
 
@@ -263,7 +263,7 @@ def test_hold__leaves_no_lock_on_a_full_disk(tmp_path, monkeypatch):
 
     with (
         pytest.raises(OSError, match=r"cannot be locked.*No space"),
-        hold(tmp_path, "score"),
+        locked(tmp_path, "score"),
     ):
         pass
 
@@ -285,7 +285,7 @@ def test_hold__leaves_no_lock_where_a_signal_comes_while_it_is_acquired(
     create = Folder.create
     monkeypatch.setattr(Folder, "create", interrupted)
     url = tmp_path / "out"
-    with pytest.raises(raised), hold(url, "test", is_ours=True):
+    with pytest.raises(raised), locked(url, "test", is_ours=True):
         pass
 
     assert not url.exists()
@@ -298,7 +298,7 @@ def test_hold__gives_up_where_the_lock_comes_and_goes(folder, monkeypatch):
 
     with (
         pytest.raises(LockedError, match="another run is taking over"),
-        hold(folder, "score"),
+        locked(folder, "score"),
     ):
         pass
 
@@ -306,13 +306,13 @@ def test_hold__gives_up_where_the_lock_comes_and_goes(folder, monkeypatch):
 # Owners that may be dead
 
 
-@pytest.mark.parametrize("age", [0, DEAD_SECONDS - 10])
+@pytest.mark.parametrize("age", [0, STALE_SECONDS - 10])
 def test_hold__respects_another_machine_with_a_recent_heartbeat(folder, age):
     write(folder, foreign(folder), age=age)
 
     with (
         pytest.raises(LockedError, match=rf"process 7 on elsewhere.* {age} s ago"),
-        hold(folder, "score"),
+        locked(folder, "score"),
     ):
         pass
 
@@ -330,17 +330,17 @@ def test_hold__takes_over_at_once_from_a_process_that_was_killed(tmp_path):
         tell(process)
         assert answer(process) == "held"
         with pytest.raises(LockedError, match=f"process {process.pid}"):
-            hold(tmp_path, "score").__enter__()
+            locked(tmp_path, "score").__enter__()
 
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
         left = content(tmp_path)
-        with hold(tmp_path, "score"):
+        with locked(tmp_path, "score"):
             pass
 
     write(tmp_path, left)
-    with hold(tmp_path, "score"):  # nobody remembers the process
+    with locked(tmp_path, "score"):  # nobody remembers the process
         assert names(tmp_path) == [LOCK_NAME]
 
 
@@ -352,7 +352,7 @@ def test_hold__respects_a_process_that_was_stopped(tmp_path):
         process.send_signal(signal.SIGSTOP)
         write(tmp_path, content(tmp_path), age=3600)
 
-        with pytest.raises(LockedError, match=f"{process.pid}"), hold(tmp_path, "score"):
+        with pytest.raises(LockedError, match=f"{process.pid}"), locked(tmp_path, "score"):
             pass
 
 
@@ -361,7 +361,7 @@ def test_hold__does_not_look_for_a_process_of_another_machine_here(folder, chang
     """Many machines are called localhost."""
     write(folder, lock_of(folder, pid=2**22 + 1, **changes))
 
-    with pytest.raises(LockedError), hold(folder, "score"):
+    with pytest.raises(LockedError), locked(folder, "score"):
         pass
 
 
@@ -394,9 +394,9 @@ def test_hold__respects_a_lock_that_has_no_age(folder, monkeypatch):
         raise NotImplementedError
 
     monkeypatch.setattr(MemoryFileSystem, "modified", modified)
-    write(folder, foreign(folder), age=2 * DEAD_SECONDS)
+    write(folder, foreign(folder), age=2 * STALE_SECONDS)
 
-    with pytest.raises(LockedError, match="remove the file"), hold(folder, "score"):
+    with pytest.raises(LockedError, match="remove the file"), locked(folder, "score"):
         pass
 
 
@@ -404,7 +404,7 @@ def test_hold__knows_machines_without_linux(folder, monkeypatch, tmp_path):
     monkeypatch.setattr(owners, "_BOOT_ID", tmp_path / "missing")
     monkeypatch.setattr(owners, "_PID_NAMESPACE", tmp_path / "missing")
 
-    with hold(folder, "score"):
+    with locked(folder, "score"):
         assert values(folder)["boot"] == str(psutil.boot_time())
         assert values(folder)["pid_namespace"] == ""
 
@@ -437,10 +437,10 @@ def test_hold__takes_over_what_it_cannot_read_when_that_is_old(content):
 
 @given(purpose=st.text())
 def test_hold__reads_its_own_lock_whatever_the_purpose(purpose):
-    with tempfile.TemporaryDirectory() as folder, hold(folder, purpose) as lock:
-        check_token(folder, lock.token)
+    with tempfile.TemporaryDirectory() as folder, locked(folder, purpose) as lock:
+        verify_lock(folder, lock.token)
         with pytest.raises(LockedError) as refusal:
-            hold(folder, "score").__enter__()
+            locked(folder, "score").__enter__()
         assert str(refusal.value).isprintable()
 
 
@@ -453,10 +453,10 @@ def claim_name(left, number):
 
 def test_hold__leaves_a_dead_lock_to_who_has_claimed_it(folder):
     left, claim = foreign(folder), foreign(folder, host="third")
-    write(folder, left, age=DEAD_SECONDS + 1)
+    write(folder, left, age=STALE_SECONDS + 1)
     write(folder, claim, name=claim_name(left, 0))
 
-    with pytest.raises(LockedError, match="on third"), hold(folder, "score"):
+    with pytest.raises(LockedError, match="on third"), locked(folder, "score"):
         pass
 
     assert content(folder) == left
@@ -465,11 +465,11 @@ def test_hold__leaves_a_dead_lock_to_who_has_claimed_it(folder):
 
 def test_hold__follows_a_claim_of_a_run_that_died(tmp_path):
     left = foreign(tmp_path)
-    write(tmp_path, left, age=DEAD_SECONDS + 9)
+    write(tmp_path, left, age=STALE_SECONDS + 9)
     for number in range(2):
-        write(tmp_path, b"", age=DEAD_SECONDS + 1, name=claim_name(left, number))
+        write(tmp_path, b"", age=STALE_SECONDS + 1, name=claim_name(left, number))
 
-    with hold(tmp_path, "score") as lock:
+    with locked(tmp_path, "score") as lock:
         assert values(tmp_path)["token"] == lock.token
         assert names(tmp_path) == [LOCK_NAME]
 
@@ -485,15 +485,15 @@ def test_hold__looks_again_before_it_replaces(folder, monkeypatch, beat):
         return left
 
     left, later = foreign(folder), foreign(folder, beat=beat)
-    judge = locks._content_if_dead
-    write(folder, left, age=DEAD_SECONDS + 1)
+    judge = locks._stale_content
+    write(folder, left, age=STALE_SECONDS + 1)
     with monkeypatch.context() as patch:
-        patch.setattr(locks, "_content_if_dead", once(find_dead, judge))
+        patch.setattr(locks, "_stale_content", once(find_dead, judge))
         if beat is None:
-            with hold(folder, "score") as lock:
+            with locked(folder, "score") as lock:
                 assert values(folder)["token"] == lock.token
         else:
-            with pytest.raises(LockedError), hold(folder, "score"):
+            with pytest.raises(LockedError), locked(folder, "score"):
                 pass
             assert content(folder) == later
     assert claim_name(left, 0) not in names(folder)
@@ -511,8 +511,8 @@ def test_hold__tries_again_where_the_lock_was_just_released(folder, monkeypatch)
 
     monkeypatch.setattr(Folder, "create", once(released, Folder.create))
 
-    with hold(folder, "score") as lock:
-        check_token(folder, lock.token)
+    with locked(folder, "score") as lock:
+        verify_lock(folder, lock.token)
 
 
 # Filesystems that can do less
@@ -540,7 +540,7 @@ def test_hold__settles_who_wrote_last_where_files_are_not_exclusive(
     monkeypatch.setattr(MemoryFileSystem, "open", open_file)
 
     assert race(folder, 4) == ["held", "refused", "refused", "refused"]
-    write(folder, foreign(folder), age=2 * DEAD_SECONDS)
+    write(folder, foreign(folder), age=2 * STALE_SECONDS)
     assert race(folder, 4) == ["held", "refused", "refused", "refused"]
 
 
@@ -553,7 +553,7 @@ def test_hold__reports_a_failure_that_left_nothing(folder, monkeypatch):
 
     with (
         pytest.raises(OSError, match=r"cannot be locked.*connection"),
-        hold(folder, "score"),
+        locked(folder, "score"),
     ):
         pass
 
@@ -567,15 +567,15 @@ def test_hold__has_the_lock_though_the_answer_was_lost(folder, monkeypatch):
     write_if_absent = Folder._write_if_absent
     monkeypatch.setattr(Folder, "_write_if_absent", answer_nothing)
 
-    with hold(folder, "score") as lock:
-        check_token(folder, lock.token)
+    with locked(folder, "score") as lock:
+        verify_lock(folder, lock.token)
 
 
 # While it is held
 
 
 def test_lock__has_a_heartbeat(folder, fast):
-    with hold(folder, "score") as lock:
+    with locked(folder, "score") as lock:
         assert is_soon(lambda: values(folder)["beat"] >= 3)
         assert values(folder)["token"] == lock.token
         assert not lock.is_lost
@@ -586,7 +586,7 @@ def test_lock__has_a_heartbeat(folder, fast):
 @pytest.mark.parametrize("left", [b"", b"theirs"], ids=["unreadable", "another's"])
 def test_lock__is_lost_to_another_run(folder, fast, left, caplog):
     left = left and foreign(folder)
-    with hold(folder, "score") as lock:
+    with locked(folder, "score") as lock:
         lock._folder.write = lambda name, content: None  # no beat is under way
         write(folder, left)
         assert is_soon(lambda: lock.is_lost)
@@ -598,7 +598,7 @@ def test_lock__is_lost_to_another_run(folder, fast, left, caplog):
 
 def test_lock__is_lost_with_its_folder(tmp_path, fast):
     (tmp_path / "out").mkdir()
-    with hold(tmp_path / "out", "score") as lock:
+    with locked(tmp_path / "out", "score") as lock:
         shutil.move(tmp_path / "out", tmp_path / "moved")
         assert is_soon(lambda: lock.is_lost)
 
@@ -606,7 +606,7 @@ def test_lock__is_lost_with_its_folder(tmp_path, fast):
 
 
 def test_lock__knows_after_its_end_that_it_was_lost(folder):
-    with hold(folder, "score") as lock:
+    with locked(folder, "score") as lock:
         write(folder, b"")
 
     assert lock.is_lost
@@ -617,8 +617,8 @@ def test_lock__outlives_a_beat_that_failed(folder, fast, monkeypatch, caplog):
     def fail(*arguments):
         raise OSError(errno.EIO, "the connection was lost")
 
-    with hold(folder, "score") as lock:
-        monkeypatch.setattr(Folder, "whole_file", once(fail, Folder.whole_file))
+    with locked(folder, "score") as lock:
+        monkeypatch.setattr(Folder, "atomic_write", once(fail, Folder.atomic_write))
         assert is_soon(lambda: values(folder)["beat"] >= 3)
         assert not lock.is_lost
 
@@ -634,7 +634,7 @@ def test_lock__that_cannot_be_removed_does_not_hide_an_error(tmp_path, monkeypat
 
     monkeypatch.setattr(LocalFileSystem, "rm_file", fail)
 
-    with pytest.raises(KeyError, match="body"), hold(tmp_path, "score"):
+    with pytest.raises(KeyError, match="body"), locked(tmp_path, "score"):
         raise KeyError("body")
 
     assert f"could not remove the lock of {tmp_path}: PermissionError" in caplog.text
@@ -650,7 +650,7 @@ def test_lock__is_not_lost_where_the_answer_to_its_removal_is(
             raise TimeoutError("no answer")
 
     removed, remove_file = [], LocalFileSystem.rm_file
-    with hold(tmp_path, "score") as lock:
+    with locked(tmp_path, "score") as lock:
         monkeypatch.setattr(LocalFileSystem, "rm_file", remove)
 
     assert len(removed) == 1
@@ -666,7 +666,7 @@ def test_lock__does_not_wait_for_a_beat_that_hangs(folder, fast, monkeypatch, ca
         is_hanging.set()
         end.wait(60)
 
-    with hold(folder, "score"):
+    with locked(folder, "score"):
         monkeypatch.setattr(Folder, "write", hang)
         assert is_hanging.wait(30)
     end.set()
@@ -678,20 +678,23 @@ def test_lock__does_not_wait_for_a_beat_that_hangs(folder, fast, monkeypatch, ca
 
 
 def test_check_token__waits_for_a_beat_that_hides_the_lock(folder, monkeypatch):
-    with hold(folder, "score") as lock:
+    with locked(folder, "score") as lock:
         read = Folder.read
         monkeypatch.setattr(Folder, "read", once(lambda *_, **__: None, read))
-        check_token(folder, lock.token)
+        verify_lock(folder, lock.token)
 
 
 def test_check_token__stops_the_tasks_of_a_run_that_ended(folder):
-    with hold(folder, "score") as first:
+    with locked(folder, "score") as first:
         pass
     with pytest.raises(RuntimeError, match=r"another run has taken over"):
-        check_token(folder, first.token)
+        verify_lock(folder, first.token)
 
-    with hold(folder, "score"), pytest.raises(RuntimeError, match="Let the other run end"):
-        check_token(folder, first.token)
+    with (
+        locked(folder, "score"),
+        pytest.raises(RuntimeError, match="Let the other run end"),
+    ):
+        verify_lock(folder, first.token)
 
 
 # Whether anyone still uses a folder
@@ -700,19 +703,19 @@ def test_check_token__stops_the_tasks_of_a_run_that_ended(folder):
 @pytest.mark.parametrize(("beats", "expected"), [(9, False), (11, True)])
 def test_is_dead__of_a_folder_without_a_lock_waits_for_one(tmp_path, beats, expected):
     """Ten times as long as for a heartbeat: it may be about to get one."""
-    then = time.time() - beats * DEAD_SECONDS
+    then = time.time() - beats * STALE_SECONDS
     os.utime(tmp_path, (then, then))
 
-    assert is_dead(tmp_path) is expected
+    assert is_stale(tmp_path) is expected
 
 
 def test_is_dead__of_a_lock_that_lives_and_of_one_that_does_not(folder):
     theirs = foreign(folder)
-    write(folder, theirs, age=DEAD_SECONDS / 2)
-    assert not is_dead(folder)
+    write(folder, theirs, age=STALE_SECONDS / 2)
+    assert not is_stale(folder)
 
-    write(folder, theirs, age=2 * DEAD_SECONDS)
-    assert is_dead(folder)
+    write(folder, theirs, age=2 * STALE_SECONDS)
+    assert is_stale(folder)
 
 
 def test_hold__tells_where_the_folder_was_removed_meanwhile(tmp_path, monkeypatch):
@@ -720,15 +723,15 @@ def test_hold__tells_where_the_folder_was_removed_meanwhile(tmp_path, monkeypatc
     monkeypatch.setattr(Folder, "make", lambda folder: None)
 
     missing = pytest.raises(FileNotFoundError, match="cannot be locked")
-    with missing, hold(tmp_path / "gone", "score"):
+    with missing, locked(tmp_path / "gone", "score"):
         pass
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no forks")
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_hold__in_a_fork_leaves_the_lock_to_the_process_that_has_it(tmp_path):
-    with hold(tmp_path, "score") as lock:
+    with locked(tmp_path, "score") as lock:
         in_fork(lock.release)
 
-        check_token(tmp_path, lock.token)
+        verify_lock(tmp_path, lock.token)
     assert list(tmp_path.iterdir()) == []

@@ -19,9 +19,9 @@ from buckets import DAY, expected, filled, scored, write_job, write_tables
 from lpe_dask.batch import parts
 from lpe_dask.batch.errors import RunError
 from lpe_dask.cli.commands import cli
-from lpe_dask.storage import brief
-from lpe_dask.storage.lock import check_token, hold
-from lpe_dask.storage.retries import is_passing, retried, retried_until_seen
+from lpe_dask.storage import short_message
+from lpe_dask.storage.lock import locked, verify_lock
+from lpe_dask.storage.retries import is_transient, retried, retried_until_visible
 from lpe_dask.tables.parquet_files import open_files
 from storages import MANY_ATTEMPTS, REPLACED, StaleFileSystem, s3_server
 
@@ -81,7 +81,7 @@ class ReadTimeoutError(HTTPClientError):
     ids=repr,
 )
 def test_is_passing__of_busy_servers_and_lost_connections(error):
-    assert is_passing(error)
+    assert is_transient(error)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_is_passing__of_busy_servers_and_lost_connections(error):
     ids=repr,
 )
 def test_is_passing__of_nothing_that_stays(error):
-    assert not is_passing(error)
+    assert not is_transient(error)
 
 
 def failing(errors):
@@ -181,7 +181,7 @@ def test_retried__says_what_to_check_where_no_server_is_reached(error):
 
     assert raised.value.__cause__ is error
     assert "Check its address" in str(raised.value)
-    assert not is_passing(raised.value)
+    assert not is_transient(raised.value)
 
 
 def test_command__may_be_tried_later_if_a_storage_does_not_answer(tmp_path, monkeypatch):
@@ -233,13 +233,13 @@ def test_read__of_a_file_that_arrow_takes_for_absent(tmp_path):
         pytest.raises(FileNotFoundError) as unseen,
     ):
         part.read(["x"])
-    assert f"{platform.node()} does not see it" in brief(unseen.value)
+    assert f"{platform.node()} does not see it" in short_message(unseen.value)
 
 
 def test_retried_until_seen__waits_for_a_file():
     unseen = FileNotFoundError(errno.ENOENT, "No such file")
 
-    assert retried_until_seen(failing([unseen, unseen]))() == 3
+    assert retried_until_visible(failing([unseen, unseen]))() == 3
     with pytest.raises(FileNotFoundError):
         retried(failing([unseen]))()
 
@@ -316,8 +316,8 @@ def test_run__finishes_where_listings_lag(stale, tmp_path, monkeypatch, caplog):
 
 
 def test_check_token__reads_a_lock_that_was_just_replaced(stale, tmp_path):
-    with hold(stale, "score a table") as lock:
+    with locked(stale, "score a table") as lock:
         lock._beat()
         assert REPLACED
 
-        check_token(stale, lock.token)
+        verify_lock(stale, lock.token)

@@ -14,7 +14,7 @@ from lpe_dask import LPE
 from lpe_dask.tables.nominal import read_nominal
 from lpe_dask.tables.output_series import map_blocks, row_hashes, to_checked_series
 from lpe_dask.tables.table import read_table
-from lpe_dask.tasks import read_again
+from lpe_dask.tasks import reread_once
 
 N_ROWS, N_PARTS = 100, 2
 META = pd.DataFrame({"a": [1.0], "b": [1.0]})
@@ -162,7 +162,7 @@ def test_own_values__of_an_array_that_changes_later(change):
 
 def checked_sums(frame):
     """Return the sum of each row as results are whose rows were read by themselves."""
-    rows = read_again(read_table(frame).rows)
+    rows = reread_once(read_table(frame).rows)
     sums = map_blocks([rows], lambda part: part.sum(axis=1), name="sum", dtype=float)
     return to_checked_series(sums, "sum", frame, rows)
 

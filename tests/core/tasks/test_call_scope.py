@@ -16,8 +16,14 @@ import lpe_dask
 from lifetimes import killed_meanwhile
 from lpe_dask import LPE
 from lpe_dask.tasks import call_scope, transfer
-from lpe_dask.tasks.call_scope import at_once, lazily, persist
-from lpe_dask.tasks.transfer import LITERAL_BYTES, Held, enter, enter_all, enter_parts
+from lpe_dask.tasks.call_scope import eager_scope, lazy_scope, persist
+from lpe_dask.tasks.transfer import (
+    LITERAL_BYTES,
+    LocalValue,
+    slice_tasks,
+    to_task,
+    to_tasks,
+)
 from processes import are_up
 from waiting import eventually
 
@@ -68,7 +74,7 @@ def total(value):
 
 @pytest.mark.parametrize("value", [LARGE, {"a": LARGE}], ids=["array", "object"])
 def test_enter__sends_pieces_that_survive(client, cluster, value):
-    entered = enter(value, "lpe-test")
+    entered = to_task(value, "lpe-test")
     result = delayed(total)(entered)
 
     assert max(sizeof(piece) for piece in dict(entered.dask).values()) <= LITERAL_BYTES
@@ -80,7 +86,7 @@ def test_enter__sends_pieces_that_survive(client, cluster, value):
 def test_enter_parts__give_the_rows(client):
     edges = [0, 10, 10, len(LARGE)]
 
-    parts, depends = enter_parts(Held(LARGE, "lpe-test"), edges)
+    parts, depends = slice_tasks(LocalValue(LARGE, "lpe-test"), edges)
 
     graph = {f"part-{i}": part for i, part in enumerate(parts)}
     for task in depends:
@@ -90,14 +96,14 @@ def test_enter_parts__give_the_rows(client):
 
 
 def of_bytes(n_bytes):
-    return Held(np.zeros(n_bytes, np.uint8), "lpe-test")
+    return LocalValue(np.zeros(n_bytes, np.uint8), "lpe-test")
 
 
 @pytest.mark.parametrize(
     ("call", "most", "allowed"),
     [
-        (lazily, 100_000, "0.0953674 MiB for a lazy"),
-        (at_once, 800_000, "0.762939 MiB in a"),
+        (lazy_scope, 100_000, "0.0953674 MiB for a lazy"),
+        (eager_scope, 800_000, "0.762939 MiB in a"),
     ],
 )
 def test_enter__all_that_one_call_sends_has_a_limit(client, limits, call, most, allowed):
@@ -105,11 +111,11 @@ def test_enter__all_that_one_call_sends_has_a_limit(client, limits, call, most, 
     first, second = of_bytes(most // 2), of_bytes(most // 2 - 2 * overhead)
     with call():
         for _ in range(2):  # one that is entered twice is there once
-            enter_all([first, second])
-        enter(np.zeros(100), "lpe-test")  # a literal
+            to_tasks([first, second])
+        to_task(np.zeros(100), "lpe-test")  # a literal
 
         with pytest.raises(ValueError, match=allowed) as refused:
-            enter(of_bytes(20_000), "lpe-test")
+            to_task(of_bytes(20_000), "lpe-test")
         for words in (
             "MiB of data that only this process has",
             "lpe-dask.spool",
@@ -117,18 +123,18 @@ def test_enter__all_that_one_call_sends_has_a_limit(client, limits, call, most, 
         ):
             assert words in str(refused.value)
     with call():  # another one
-        enter(of_bytes(20_000), "lpe-test")
+        to_task(of_bytes(20_000), "lpe-test")
 
 
 def test_enter__sends_all_of_it_where_storage_is_shared(client, limits, tmp_path):
     with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
-        assert delayed(np.sum)(enter(LARGE, "lpe-test")).compute() == LARGE.sum()
+        assert delayed(np.sum)(to_task(LARGE, "lpe-test")).compute() == LARGE.sum()
 
 
 def test_held__of_a_graph_that_was_built_without_a_client(client):
     """Nobody was asked whether storage is shared."""
     with dask.config.set(scheduler="threads"):
-        result = delayed(np.sum)(enter(Held(LARGE, "lpe-test"), "lpe-test"))
+        result = delayed(np.sum)(to_task(LocalValue(LARGE, "lpe-test"), "lpe-test"))
 
     with pytest.raises(RuntimeError, match=r"lpe-dask\.spool"):
         result.compute()
@@ -208,7 +214,7 @@ def test_fit__on_numpy_survives_a_worker(client, cluster, monkeypatch, right):
 
 def test_at_once__does_not_keep_what_nobody_wants(client):
     """Pieces of the rows are not to stay in memory until the end of a fit."""
-    with at_once():
+    with eager_scope():
         (one,) = persist([delayed(len)("abc")])
         (task,) = persist([delayed(sum, pure=False)([1, 2], dask_key_name="lpe-x")])
         assert task.compute() == 3

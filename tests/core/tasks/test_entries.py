@@ -15,9 +15,9 @@ from dask.delayed import delayed
 from distributed import Client
 
 from lpe_dask.tasks import spool_cleaner
-from lpe_dask.tasks.shared_storage import is_place_shared
+from lpe_dask.tasks.shared_storage import is_storage_shared
 from lpe_dask.tasks.spool import spool_at
-from lpe_dask.tasks.transfer import LITERAL_BYTES, enter
+from lpe_dask.tasks.transfer import LITERAL_BYTES, to_task
 from lpe_dask.tasks.workers import active_client
 from processes import local_cluster
 from waiting import eventually
@@ -39,7 +39,7 @@ def test_entry__stays_while_a_result_on_a_cluster_needs_it(client, tmp_path, mon
     monkeypatch.setattr(spool_cleaner, "TRAVEL_SECONDS", 0.1)
     monkeypatch.setattr(spool_cleaner, "_QUESTION_SECONDS", 0.1)
     with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
-        doubled = delayed(twice)(enter(value, "lpe-test")).persist()
+        doubled = delayed(twice)(to_task(value, "lpe-test")).persist()
         (future,) = doubled.dask.values()
         np.testing.assert_array_equal(future.result(), 2 * value)
 
@@ -105,7 +105,7 @@ def test_is_place_shared__is_asked_for_once_by_each_client(client, tmp_path):
 
     client.run = counted
     with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
-        assert [is_place_shared(client) for _ in range(3)] == [True] * 3
+        assert [is_storage_shared(client) for _ in range(3)] == [True] * 3
     assert len(runs) == 1
 
 
@@ -115,18 +115,18 @@ def test_is_place_shared__where_no_spool_can_be(client, tmp_path, place):
     place = str(tmp_path / "file") if place == "file" else place
 
     with dask.config.set({"lpe-dask.spool": place}):
-        assert not is_place_shared(client)
+        assert not is_storage_shared(client)
 
 
 def test_is_place_shared__while_there_are_no_workers():
     """An adaptive cluster may have none; what is lazy is built at once all the same."""
     with local_cluster(n_workers=0) as cluster, Client(cluster) as client:
-        assert is_place_shared(client)
+        assert is_storage_shared(client)
         with dask.config.set({"lpe-dask.spool": "memory://lpe-spools"}):
-            assert not is_place_shared(client)
+            assert not is_storage_shared(client)
             cluster.scale(1)
             client.wait_for_workers(1)
-            assert not is_place_shared(client)
+            assert not is_storage_shared(client)
 
 
 def test_active_client__passes_over_an_asynchronous_one(cluster):

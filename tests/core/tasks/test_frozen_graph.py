@@ -17,7 +17,7 @@ from lpe_dask import LPE
 from lpe_dask.model import fitted_of
 from lpe_dask.tables.table import read_table
 from lpe_dask.tasks import transfer
-from lpe_dask.tasks.frozen_graph import read_again, settle
+from lpe_dask.tasks.frozen_graph import freeze, reread_once
 from lpe_dask.tasks.graph import new_tasks
 from lpe_dask.tasks.transfer import LITERAL_BYTES
 from waiting import eventually
@@ -72,7 +72,7 @@ def keys_and_dependencies(graph):
 
 @pytest.mark.parametrize("kind", LAZY)
 def test_settle__leaves_nothing_to_optimize(tmp_path, kind):
-    settled = settle(read_table(as_kind(kind, tmp_path)).rows, "lpe-read", is_foreign=True)
+    settled = freeze(read_table(as_kind(kind, tmp_path)).rows, "lpe-read", is_foreign=True)
 
     (optimized,) = dask.optimize(settled)
     (within,) = dask.optimize(settled + 1)
@@ -92,7 +92,7 @@ def test_settle__leaves_nothing_to_optimize(tmp_path, kind):
 def test_read_again__shares_no_task(tmp_path, kind):
     rows = read_table(as_kind(kind, tmp_path)).rows
 
-    first, second = read_again(rows), read_again(rows)
+    first, second = reread_once(rows), reread_once(rows)
 
     keys = [set(dict(collection.dask)) for collection in (rows, first, second)]
     assert not keys[0] & keys[1]
@@ -106,7 +106,7 @@ def test_read_again__waits(tmp_path, kind):
     rows = read_table(as_kind(kind, tmp_path)).rows
     (task,) = new_tasks("first", [(int,)], [])
 
-    waiting = read_again(rows, task)
+    waiting = reread_once(rows, task)
 
     np.testing.assert_array_equal(waiting.compute(), rows.compute())
     tasks = convert_legacy_graph(dict(waiting.dask))
@@ -132,7 +132,7 @@ def test_fit__names_no_two_tasks_alike(client, tmp_path, caplog, kind):
         model = LPE(3, algorithm="brute", **variant).fit(X)
         model.score_samples(dd.from_pandas(QUERIES, npartitions=2)).compute()
 
-    assert [r for r in caplog.records if "run_spec" in r.getMessage()] == []
+    assert [r for r in caplog.records if "execute_task" in r.getMessage()] == []
 
 
 MODELS = ["euclidean", "geodesic"], [False, True]
@@ -157,7 +157,7 @@ def test_score_samples__names_no_two_tasks_alike(
         model.score_samples(rows),
     ]
 
-    assert [r for r in caplog.records if "run_spec" in r.getMessage()] == []
+    assert [r for r in caplog.records if "execute_task" in r.getMessage()] == []
     for other in scored[1:]:
         np.testing.assert_array_equal(other, scored[0])
     assert eventually(lambda: client.run_on_scheduler(unneeded) == [])

@@ -25,7 +25,7 @@ from lpe_dask.search.blocks.spool_blocks import SpoolFolder
 from lpe_dask.tasks import remove_spools
 from lpe_dask.tasks.dask_internals import clients_of_process
 from lpe_dask.tasks.spool import Spool, spool_at
-from lpe_dask.tasks.transfer import LITERAL_BYTES, enter
+from lpe_dask.tasks.transfer import LITERAL_BYTES, to_task
 from lpe_dask.tasks.workers import Workers, active_client, active_workers, memory_of_machine
 from waiting import eventually
 
@@ -51,7 +51,7 @@ def client():
 
 @pytest.mark.parametrize("value", [SMALL, LARGE, {"a": 1}], ids=["small", "large", "dict"])
 def test_enter__is_one_task(value):
-    entered = enter(value, "lpe-test")
+    entered = to_task(value, "lpe-test")
 
     (key,) = entered.dask
     assert key.startswith("lpe-test-")
@@ -62,7 +62,7 @@ def test_enter__is_one_task(value):
 def test_enter__sends_what_is_large_as_the_name_of_a_file(client, tmp_path):
     place = {"lpe-dask.spool": str(tmp_path)}
     with client.as_current(), dask.config.set(scheduler=client, **place):
-        small, large = enter(SMALL, "lpe-test"), enter(LARGE, "lpe-test")
+        small, large = to_task(SMALL, "lpe-test"), to_task(LARGE, "lpe-test")
 
         assert len(pickle.dumps(dict(large.dask))) < 2000
         assert len(list(tmp_path.glob("*/value-*"))) == 1  # written when it was sent
@@ -73,7 +73,7 @@ def test_enter__sends_what_is_large_as_the_name_of_a_file(client, tmp_path):
 
 def test_enter__is_not_hashed_with_the_graph(monkeypatch):
     """Dask frames hash their graphs: for large values that takes seconds."""
-    entered = enter(LARGE, "lpe-test")
+    entered = to_task(LARGE, "lpe-test")
 
     token = tokenize(dict(entered.dask))
 

@@ -178,7 +178,7 @@ def test_spool__that_is_swapped_during_a_look_is_left(
         folder.symlink_to(other) if is_link else other.rename(folder)
         return True
 
-    monkeypatch.setattr(spool_cleanup, "is_dead", swap)
+    monkeypatch.setattr(spool_cleanup, "is_stale", swap)
     caplog.set_level(logging.DEBUG)
 
     collect(place, own)
@@ -207,7 +207,7 @@ def test_spool__of_a_dead_process_is_removed_where_there_are_no_owners(monkeypat
 
     remove_dead_spools(place, place.full_url("lpe-spool-own"))
     assert dead.exists(LOCK_NAME)  # its last heartbeat was a moment ago
-    monkeypatch.setattr(spool_cleanup, "is_dead", lambda url: True)
+    monkeypatch.setattr(spool_cleanup, "is_stale", lambda url: True)
     remove_dead_spools(place, place.full_url("lpe-spool-own"))
 
     assert not dead.exists()

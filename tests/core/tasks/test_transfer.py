@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 from lpe_dask import LPE
 from lpe_dask.tasks import transfer
 from lpe_dask.tasks.spool import spool_at
-from lpe_dask.tasks.transfer import Held, HeldTask, enter, enter_parts
+from lpe_dask.tasks.transfer import LocalValue, LocalValueTask, slice_tasks, to_task
 from waiting import eventually
 
 SMALL = np.arange(12.0).reshape(4, 3)
@@ -64,7 +64,7 @@ def assert_equal(value, expected):
 
 
 def test_enter__what_is_small_rides_in_the_graph(client, place):
-    entered = enter(SMALL, "lpe-test")
+    entered = to_task(SMALL, "lpe-test")
 
     np.testing.assert_array_equal(delayed(np.sum)(entered).compute(), SMALL.sum())
     assert files_of(place) == []
@@ -72,7 +72,7 @@ def test_enter__what_is_small_rides_in_the_graph(client, place):
 
 @pytest.mark.parametrize("value", LARGE_VALUES)
 def test_held__is_written_once_and_leaves_as_a_name(client, place, value):
-    held = HeldTask(Held(value, "lpe-test"))
+    held = LocalValueTask(LocalValue(value, "lpe-test"))
     assert files_of(place) == []
 
     for _ in range(2):
@@ -87,7 +87,9 @@ def test_held__is_written_once_and_leaves_as_a_name(client, place, value):
 def test_held__without_a_client_brings_the_value_along(monkeypatch, place, value):
     monkeypatch.setattr(transfer, "open_clients", list)
 
-    copied = cloudpickle.loads(cloudpickle.dumps(HeldTask(Held(value, "lpe-test"))))
+    copied = cloudpickle.loads(
+        cloudpickle.dumps(LocalValueTask(LocalValue(value, "lpe-test")))
+    )
 
     assert files_of(place) == []
     assert_equal(copied(), value)
@@ -100,13 +102,13 @@ def test_held__where_no_spool_can_be_made_says_what_to_configure(client, tmp_pat
         dask.config.set({"lpe-dask.spool": str(tmp_path / "file")}),
         pytest.raises(RuntimeError, match=r"lpe-dask\.spool"),
     ):
-        cloudpickle.dumps(HeldTask(Held(LARGE, "lpe-test")))
+        cloudpickle.dumps(LocalValueTask(LocalValue(LARGE, "lpe-test")))
 
 
 def test_held__is_written_again_after_its_spool_was_removed(client, place, monkeypatch):
     """As cleaners of temporary folders do."""
-    monkeypatch.setattr("lpe_dask.storage.lock.BEAT_SECONDS", 0.02)
-    held = HeldTask(Held(LARGE, "lpe-test"))
+    monkeypatch.setattr("lpe_dask.storage.lock.HEARTBEAT_SECONDS", 0.02)
+    held = LocalValueTask(LocalValue(LARGE, "lpe-test"))
     pickle.dumps(held)
     lost = spool_at(str(place))
     for folder in place.iterdir():
@@ -122,13 +124,13 @@ def test_held__is_written_again_after_its_spool_was_removed(client, place, monke
 @pytest.mark.parametrize("value", [SMALL, LARGE], ids=["small", "large"])
 def test_held__has_one_token_wherever_it_is(client, value):
     """Frames hash their graphs again on the scheduler."""
-    held = HeldTask(Held(value, "lpe-test"))
+    held = LocalValueTask(LocalValue(value, "lpe-test"))
 
     assert tokenize(pickle.loads(pickle.dumps(held))) == tokenize(held)
 
 
 def test_stored_value__reads_only_the_rows_of_a_part(client, place):
-    stored = pickle.loads(pickle.dumps(HeldTask(Held(LARGE, "lpe-test"))))
+    stored = pickle.loads(pickle.dumps(LocalValueTask(LocalValue(LARGE, "lpe-test"))))
     (file,) = files_of(place)
     os.truncate(file, LARGE.nbytes // 2)  # what lies behind cannot be read
 
@@ -141,7 +143,7 @@ def test_stored_value__reads_only_the_rows_of_a_part(client, place):
 def test_enter_parts__give_the_rows(client, value):
     edges = [0, 1, 1, len(value)]
 
-    parts, depends = enter_parts(Held(value, "lpe-test"), edges)
+    parts, depends = slice_tasks(LocalValue(value, "lpe-test"), edges)
 
     graph = {f"part-{i}": part for i, part in enumerate(parts)}
     for task in depends:
@@ -153,7 +155,9 @@ def test_enter_parts__give_the_rows(client, value):
 
 @pytest.mark.parametrize("use", ["whole", "part"])
 def test_stored_value__whose_file_is_gone_says_what_to_configure(client, place, use):
-    stored = pickle.loads(pickle.dumps(held := HeldTask(Held(LARGE, "lpe-test"))))
+    stored = pickle.loads(
+        pickle.dumps(held := LocalValueTask(LocalValue(LARGE, "lpe-test")))
+    )
     for file in files_of(place):
         file.unlink()
 
@@ -163,9 +167,9 @@ def test_stored_value__whose_file_is_gone_says_what_to_configure(client, place, 
 
 
 def test_held__is_the_same_for_all_graphs(client, place):
-    held = Held(LARGE, "lpe-test")
+    held = LocalValue(LARGE, "lpe-test")
 
-    first, second = enter(held, "lpe-other"), enter(held, "lpe-other")
+    first, second = to_task(held, "lpe-other"), to_task(held, "lpe-other")
 
     assert first.key == second.key
     dask.compute(delayed(len)(first), delayed(np.sum)(second))
@@ -173,7 +177,7 @@ def test_held__is_the_same_for_all_graphs(client, place):
 
 
 def test_held__of_copies():
-    held = Held(SMALL, "lpe-test")
+    held = LocalValue(SMALL, "lpe-test")
 
     assert pickle.loads(pickle.dumps(held)).key != held.key
     assert copy.deepcopy(held).key == held.key
