@@ -13,7 +13,7 @@ from lpe_dask.batch.resume import next_job
 from lpe_dask.batch.runs import prepare
 from lpe_dask.model import FitArguments, Names, reject_unknown_arguments
 from lpe_dask.storage import redact_errors
-from lpe_dask.tables import CsvOptions, Paths, paths_in
+from lpe_dask.tables import CsvOptions, Paths, as_paths
 
 logger = logging.getLogger(__name__)
 
@@ -244,7 +244,7 @@ def fit_job(
 
 
 def _sources(paths: Paths) -> tuple[Source, ...]:
-    return tuple(map(Source, paths_in(paths)))
+    return tuple(map(Source, as_paths(paths)))
 
 
 def check_is_alone(

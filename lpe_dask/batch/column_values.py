@@ -16,7 +16,7 @@ from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.model import Fitted
 from lpe_dask.monitoring import NominalColumn
 from lpe_dask.storage import short_message
-from lpe_dask.tables import Table, count_new_values, new_levels, tasks_of_frame
+from lpe_dask.tables import Table, count_new_values, frame_tasks, new_levels
 from lpe_dask.tasks import compute, new_tasks
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class ColumnValues:
             return []
         place = list(map(str, self.frame.columns)).index(column)
         levels = dict(zip(categories.places, categories.levels, strict=True))
-        keys, frame = tasks_of_frame(self.frame)
+        keys, frame = frame_tasks(self.frame)
         first = next(number for number, of in enumerate(stats) if of.unseen[place])
         task = (new_levels, keys[first], place, levels[place])
         try:

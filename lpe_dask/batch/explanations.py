@@ -39,7 +39,7 @@ from lpe_dask.model import (
 )
 from lpe_dask.pvalues import threshold
 from lpe_dask.storage import MASK, Folder, Lock, printable, redact_errors, verify_lock
-from lpe_dask.tables import FileTable, path_of, tasks_of_frame
+from lpe_dask.tables import FileTable, frame_tasks, path_of
 from lpe_dask.tasks import compute, new_tasks
 
 #: Columns of a row in the summary, and characters of a text there.
@@ -139,7 +139,7 @@ class ExplanationInput:
 
         Columns at the places in ``exact`` are objects: no partition makes floats of others.
         """
-        keys, frame = tasks_of_frame(self.rows)
+        keys, frame = frame_tasks(self.rows)
         names = self._telling_columns()
         chosen = dict(iter(top.groupby("part")["place"]))
         tasks = (

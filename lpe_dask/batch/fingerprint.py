@@ -87,7 +87,7 @@ class Fingerprint:
             Whether p-values are the same whatever other rows are scored with them.
         """
         whole = [self.settings, about, [] if is_exact else self.data]
-        return [digest([*whole, token]) for token in table.part_tokens()]
+        return [digest([*whole, token]) for token in table.partition_tokens()]
 
     def content(self) -> dict[str, Any]:
         """Return it as values of JSON."""

@@ -42,8 +42,8 @@ from lpe_dask.tables import (
     ExclusionError,
     FileTable,
     Paths,
-    categorical_places,
-    paths_in,
+    as_paths,
+    categorical_positions,
 )
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Fit:
         """What the categorical columns have, by position; None where rows must tell."""
         found = self.table.kinds(list(self.nominal.columns))
         categorical = self.parameters["categorical"]
-        places = categorical_places(self.nominal, found, categorical)
+        places = categorical_positions(self.nominal, found, categorical)
         kinds = {place: found[place] for place in places}
         return {k: kind if kind in LEVEL_TYPES else None for k, kind in kinds.items()}
 
@@ -190,7 +190,7 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
         name = "score" if job.nominal is None else "nominal"
         raise JobKeyError(str(error), name, "exclude") from None
     path, is_new = job.model.path, existing == "refuse"
-    url = None if path is None else check_output(model_url(path), paths_in(nominal))
+    url = None if path is None else check_output(model_url(path), as_paths(nominal))
     source = source_of(table, list(frame.columns), parameters, job)
     is_exact = parameters["algorithm"] != "nn_descent"
     is_whole = is_exact and parameters["calibration_size"] is None and takes_loo(parameters)

@@ -11,23 +11,23 @@ from lpe_dask.batch.fingerprint import changed_files
 from lpe_dask.batch.job import Job, Source
 from lpe_dask.model import Fitted
 from lpe_dask.tables import (
-    AllBut,
     CsvOptions,
+    ExcludedColumns,
     FileTable,
     Paths,
     TableFiles,
-    as_given,
-    categorical_places,
-    check_kinds,
+    categorical_positions,
     check_numeric,
+    check_value_types,
+    column_label,
     find_files,
-    is_there,
-    kinds_of,
-    label_of,
-    named_columns,
+    format_paths,
     open_table,
+    path_exists,
+    resolve_columns,
+    resolve_names,
     select_columns,
-    shown_paths,
+    value_types,
     with_csv,
 )
 from lpe_dask.tasks import meta_of
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 def paths_of(sources: Sequence[Source], csv: CsvOptions | None) -> Paths:
     """Return the paths of a job's table; days of a range may have no files."""
-    absent = [s.path for s in sources if s.is_optional and not is_there(s.path)]
+    absent = [s.path for s in sources if s.is_optional and not path_exists(s.path)]
     if absent:
         logger.warning("there are no files at %s: left out", ", ".join(absent))
     there = [s.path for s in sources if s.path not in absent]
@@ -57,7 +57,7 @@ def csv_setting(job: Job) -> dict[str, Any]:
 
 def open_measured(
     path: Paths,
-    given: Sequence[Any] | AllBut | None,
+    given: Sequence[Any] | ExcludedColumns | None,
     names: Sequence[Any] | None = None,
     *,
     categorical: str | Sequence[Any] | None = None,
@@ -70,8 +70,8 @@ def open_measured(
     Parameters
     ----------
     path : str, path, or a sequence of them
-    given : sequence or AllBut, optional
-        Columns to measure as a user gives them, see `column_names.as_given`.
+    given : sequence or ExcludedColumns, optional
+        Columns to measure as a user gives them, see `column_names.resolve_names`.
     names : sequence, optional
         Columns to measure if none are given, by their exact names; None: all.
     categorical : {None, "auto"} or sequence
@@ -80,10 +80,10 @@ def open_measured(
         Those of rows to score, by position, and what the nominal rows have there, as far as
         that is known: see `Categories.kinds` and `Fit.kinds`.
     """
-    kinds, given = kinds or {}, named_columns(path, given, categorical)
+    kinds, given = kinds or {}, resolve_columns(path, given, categorical)
     table = open_table(path, names if given is None else given, kinds, categorical)
     frame = table.frame()
-    chosen = names if given is None else as_given(given, frame.columns)
+    chosen = names if given is None else resolve_names(given, frame.columns)
     try:
         if chosen is None:
             chosen = table.default_columns(categorical)
@@ -92,11 +92,11 @@ def open_measured(
         if len(frame.columns) == 0:
             raise ValueError("no columns to measure. Name some (columns=, --columns).")
         found = table.kinds(list(frame.columns))
-        places = {*kinds, *categorical_places(frame, found, categorical)}
-        check_kinds(found, list(map(label_of, frame.columns)), kinds)
+        places = {*kinds, *categorical_positions(frame, found, categorical)}
+        check_value_types(found, list(map(column_label, frame.columns)), kinds)
         check_numeric(meta_of(frame), but=places)
     except (ValueError, TypeError) as error:
-        raise type(error)(f"{shown_paths(path)}: {error}") from error
+        raise type(error)(f"{format_paths(path)}: {error}") from error
     return table, frame
 
 
@@ -104,11 +104,11 @@ def tables_to_score(
     model: Fitted, data: Paths, columns: Sequence[Any] | None
 ) -> tuple[FileTable, Any]:
     """Return a table in files, and of it the frame of columns that a model measures."""
-    kinds = kinds_of(model.categories)
+    kinds = value_types(model.categories)
     table, rows = open_measured(data, columns, model.columns, kinds=kinds)
     if len(rows.columns) != model.n_features:
         raise ValueError(
-            f"{shown_paths(data)} has {len(rows.columns)} columns to measure, but the "
+            f"{format_paths(data)} has {len(rows.columns)} columns to measure, but the "
             f"model was fitted on {model.n_features}. Name that many (columns=, "
             f"--columns)."
         )
@@ -124,11 +124,11 @@ def select_carried_columns(
     """Return the columns to carry over, none of which has the name of a result."""
     table.check_same(keep)
     existing = table.columns
-    names = existing if keep is None else list(dict.fromkeys(as_given(keep, existing)))
+    names = existing if keep is None else list(dict.fromkeys(resolve_names(keep, existing)))
     missing = [name for name in names if name not in existing]
     if missing:
         raise JobKeyError(
-            f"{shown_paths(path)} has no columns {missing} to keep, but "
+            f"{format_paths(path)} has no columns {missing} to keep, but "
             f"{existing}. Name some of these (keep=, --keep).",
             "score",
             "keep",
@@ -137,7 +137,7 @@ def select_carried_columns(
     hidden = [name for name in results if name in kept.schema.names]
     if hidden:
         raise JobKeyError(
-            f"{shown_paths(path)} has {hidden} already, but these are names of results in "
+            f"{format_paths(path)} has {hidden} already, but these are names of results in "
             f"the output ({', '.join(results)}). Name the columns to carry over "
             f"without them (keep=, --keep), or rename them in the input.",
             "score",
@@ -160,7 +160,7 @@ def check_private(private: Sequence[Any], columns: Sequence[Any]) -> None:
 
 def match_names(given: Sequence[Any], columns: Sequence[Any]) -> list[str]:
     """Return the names that a user gave as those of columns have them, as text."""
-    return as_given(map(str, given), dict.fromkeys(map(str, columns)))
+    return resolve_names(map(str, given), dict.fromkeys(map(str, columns)))
 
 
 def check_unchanged(files: TableFiles, remove: Callable[[str], None], url: str) -> None:

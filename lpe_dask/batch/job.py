@@ -29,7 +29,7 @@ from pydantic.fields import FieldInfo
 from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.placeholders import shorten
 from lpe_dask.model import PARAMETERS
-from lpe_dask.tables import AllBut, CsvOptions, measured_columns
+from lpe_dask.tables import CsvOptions, ExcludedColumns, feature_columns
 from lpe_dask.tasks import MIN_WORKER_BYTES, seconds_of
 
 #: Arguments of `LPE` that a file can contain -> their default values.
@@ -131,9 +131,9 @@ class _FeatureSection(Section):
     exclude: _Names | None = _key(_NAMES, '["id", "ts"]', min_length=1)
 
     @property
-    def measured(self) -> Sequence[Any] | AllBut | None:
+    def measured(self) -> Sequence[Any] | ExcludedColumns | None:
         """Which columns are measured; None: all, or those of the model."""
-        return measured_columns(self.columns, self.exclude)
+        return feature_columns(self.columns, self.exclude)
 
 
 class NominalSection(_FeatureSection):

@@ -40,7 +40,7 @@ from lpe_dask.storage import (
     short_message,
     to_jsonable,
 )
-from lpe_dask.tables import locate
+from lpe_dask.tables import resolve_path
 
 logger = logging.getLogger(__name__)
 
@@ -107,8 +107,8 @@ def names_in(url: str) -> list[str]:
 
 def _check_apart(output: str, data: str) -> None:
     """Raise ValueError if the output is the input, contains it, or is inside it."""
-    filesystem, root = locate(output)
-    other, path = locate(data)
+    filesystem, root = resolve_path(output)
+    other, path = resolve_path(data)
     if filesystem.protocol != other.protocol:
         return
     is_glob = any(sign in path for sign in "*?[") and not other.exists(path)

@@ -37,7 +37,7 @@ from lpe_dask.storage import (
     retried_until_visible,
     verify_lock,
 )
-from lpe_dask.tables import READERS, FileTable, TableError
+from lpe_dask.tables import N_READER_THREADS, FileTable, TableError
 from lpe_dask.tasks import new_array, new_tasks, to_task, versioned_task
 
 #: The column that a run adds to the `RESULT_COLUMNS` where a false discovery rate decides.
@@ -93,7 +93,7 @@ class PartFolder:
         """
         missing = self.missing()
         numbers = [i for i in range(self.n_parts) if self.name(i) not in missing]
-        with ThreadPoolExecutor(READERS) as readers:
+        with ThreadPoolExecutor(N_READER_THREADS) as readers:
             stats = readers.map(self._read_stats, numbers, [made_from[i] for i in numbers])
             known = dict(zip(numbers, stats, strict=True))
         return {i: of_part for i, of_part in known.items() if of_part is not None}

@@ -68,7 +68,7 @@ from lpe_dask.tables import (
     FileTable,
     Paths,
     TableError,
-    paths_in,
+    as_paths,
 )
 from lpe_dask.tasks import RowCount, compute, eager_scope
 
@@ -457,7 +457,7 @@ def prepare_scoring(
     assert origin is not None
     if given.fdr is not None:
         check_level("fdr", given.fdr)
-    inputs = paths_in(data) + ([] if fit is None else paths_in(fit.table.files.paths))
+    inputs = as_paths(data) + ([] if fit is None else as_paths(fit.table.files.paths))
     if job.model.path is not None:
         inputs.append(job.model.path)
     url = output.check_output(given.output, inputs)

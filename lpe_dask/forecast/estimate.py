@@ -45,21 +45,21 @@ from lpe_dask.model import (
 )
 from lpe_dask.storage import redact_errors
 from lpe_dask.tables import (
-    NO_MINIMA,
-    AllBut,
+    NO_OFFSETS,
     Categories,
+    ColumnOffsets,
+    ExcludedColumns,
     FileTable,
-    Minima,
     PrecisionError,
     Table,
     as_table,
-    is_paths,
-    kinds_of,
+    feature_columns,
+    is_path_like,
     learn_categories,
-    learn_minima,
-    measured_columns,
+    learn_offsets,
     read_table,
     select_columns,
+    value_types,
     with_csv,
 )
 from lpe_dask.tasks import Workers, active_workers, eager_scope
@@ -218,7 +218,7 @@ def _forecast_score(
     check_parameters(parameters)
     data = with_csv(data, csv)
     nominal = None if nominal is None else with_csv(nominal, csv)
-    measured = measured_columns(columns, exclude)
+    measured = feature_columns(columns, exclude)
     if nominal is None:
         scored = _open(data, measured, parameters["categorical"])
         workers = choose(scored.sizes(parameters))
@@ -236,7 +236,7 @@ def _forecast_with_model(
     choose: Choice, data: Any, path: str | PathLike[str], columns: Any, csv: Any
 ) -> Forecast:
     model, data = load_fitted(path), with_csv(data, csv)
-    if is_paths(data):
+    if is_path_like(data):
         table, rows = tables_to_score(model, data, columns)
         scored = _files(table, rows, model.categories, model.minima)
     else:
@@ -300,7 +300,7 @@ class _Input:
     n_columns: int
     is_carried: bool = False
     categories: Categories | None = None
-    minima: Minima = NO_MINIMA
+    minima: ColumnOffsets = NO_OFFSETS
 
     def planned(self, workers: Workers, parameters: Mapping[str, Any]) -> PlannedModel:
         """Return what a fit to this table would settle."""
@@ -324,18 +324,18 @@ class _Input:
 
 def _open(
     X: Any,
-    columns: Sequence[Any] | AllBut | None,
+    columns: Sequence[Any] | ExcludedColumns | None,
     categorical: str | Sequence[Any] | None = None,
     categories: Categories | None = None,
-    minima: Minima | None = None,
+    minima: ColumnOffsets | None = None,
 ) -> _Input:
     """Return a table, whose categories and minima are known or learned."""
-    if not is_paths(X):
+    if not is_path_like(X):
         X = as_table(X) if columns is None else select_columns(X, columns)
         categories = categories or _sampled_categories(X, categorical)
         return _sampled(X, None, categories, minima)
     table, measured = open_measured(
-        X, columns, kinds=kinds_of(categories), categorical=categorical
+        X, columns, kinds=value_types(categories), categorical=categorical
     )
     categories = categories or _sampled_categories(measured, categorical)
     return _files(table, measured, categories, minima)
@@ -357,7 +357,7 @@ def _files(
     kept: FileTable,
     measured: Any,
     categories: Categories | None,
-    minima: Minima | None = None,
+    minima: ColumnOffsets | None = None,
 ) -> _Input:
     """Return what is read of files: a frame to be measured, and what is carried over."""
     found = _sampled(measured, kept.rows_of_parts(), categories, minima)
@@ -368,18 +368,18 @@ def _sampled(
     X: Any,
     counted: tuple[Sequence[int], bool] | None,
     categories: Categories | None,
-    minima: Minima | None,
+    minima: ColumnOffsets | None,
 ) -> _Input:
     """Return a table; its minima, if they are not known, as some partitions have them."""
     try:
-        table = read_table(X, categories=categories, minima=minima or NO_MINIMA)
+        table = read_table(X, categories=categories, minima=minima or NO_OFFSETS)
         sample = sample_table(table.rows, counted, active_workers().n_threads)
     except PrecisionError:
         if minima is not None:
             raise
-        minima = learn_minima(X, categories, most_partitions=MOST_PARTITIONS)
+        minima = learn_offsets(X, categories, most_partitions=MOST_PARTITIONS)
         return _sampled(X, counted, categories, minima)
-    n_columns, minima = table.rows.shape[1], minima or NO_MINIMA
+    n_columns, minima = table.rows.shape[1], minima or NO_OFFSETS
     return _Input(table, sample, n_columns, categories=categories, minima=minima)
 
 

@@ -31,7 +31,7 @@ from lpe_dask.search import (
     choose_space,
     plan_for,
 )
-from lpe_dask.tables import Nominal, Table, read_nominal, read_table
+from lpe_dask.tables import NominalRows, Table, read_table, survey_nominal
 from lpe_dask.tasks import Workers, meta_of
 
 
@@ -100,7 +100,7 @@ def plan_model(
     """
     with dask.config.set(scheduler=dask.get):
         drawn = replace(read_table(sample.rows), columns=table.columns)
-        nominal = read_nominal(drawn, parameters["missing"])
+        nominal = survey_nominal(drawn, parameters["missing"])
         rows = nominal.rows.compute()
         began = time.thread_time()
         preparation, n_readings = _learned_preparation(
@@ -158,7 +158,7 @@ def sample_model(model: Fitted, workers: Workers) -> PlannedModel:
 
 def _learned_preparation(
     parameters: Mapping[str, Any],
-    nominal: Nominal,
+    nominal: NominalRows,
     labels: list[str],
     places: tuple[int, ...],
 ) -> tuple[Preparation, int]:

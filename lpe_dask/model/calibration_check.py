@@ -23,7 +23,7 @@ from lpe_dask import dask_array as da
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
 from lpe_dask.pvalues import INCLUDES_SELF, check_level, n_flagged_ranks
-from lpe_dask.tables import Nominal, read_nominal, take_rows, to_numpy
+from lpe_dask.tables import NominalRows, select_rows, survey_nominal, to_numpy
 from lpe_dask.tasks import eager_scope
 
 #: With which probability any level of a promise that holds is judged to be broken.
@@ -93,7 +93,7 @@ def check_calibration(
         )
     parameters, kind = fitted.parameters, fitted.calibration_kind
     # Rows other than those of the fit may have other categories: all of these are one.
-    nominal = read_nominal(fitted.table(X), parameters["missing"])
+    nominal = survey_nominal(fitted.table(X), parameters["missing"])
     places = fitted.reference.space.preparation.categorical
     seed, size = parameters["random_state"] or 0, parameters["calibration_size"]
     kept, held_out = hold_out(nominal, fraction, seed)
@@ -175,7 +175,7 @@ def _verdict(flagged: int, lower: int | None, upper: int | None) -> str:
     return "conservative" if flagged < lower else "holds"
 
 
-def hold_out(nominal: Nominal, fraction: float, seed: int) -> tuple[da.Array, da.Array]:
+def hold_out(nominal: NominalRows, fraction: float, seed: int) -> tuple[da.Array, da.Array]:
     """Return the nominal rows in two parts, lazily: to fit, and to be scored.
 
     Parameters
@@ -200,4 +200,4 @@ def hold_out(nominal: Nominal, fraction: float, seed: int) -> tuple[da.Array, da
         )
     order = np.random.default_rng(seed).permutation(n_rows)
     held_out, fitted = np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
-    return take_rows(nominal.again(), fitted), take_rows(nominal.again(), held_out)
+    return select_rows(nominal.again(), fitted), select_rows(nominal.again(), held_out)

@@ -926,7 +926,7 @@ def score(
     reject_unknown_arguments("score", arguments)
     data = tables.with_csv(data, csv)
     nominal = None if nominal is None else tables.with_csv(nominal, csv)
-    model, measured = LPE(**arguments), tables.measured_columns(columns, exclude)
+    model, measured = LPE(**arguments), tables.feature_columns(columns, exclude)
     advises = "scale" not in arguments
     learned = data if nominal is None else nominal
     if measured is not None:
@@ -934,6 +934,6 @@ def score(
     if nominal is None:
         return model._fit(learned, for_own=True, advises=advises).p_values_
     # The model knows which columns of a CSV are text, and all columns but some.
-    if columns is not None and not tables.is_paths(data):
+    if columns is not None and not tables.is_path_like(data):
         data = tables.select_columns(data, columns, model.categorical)
     return model._fit(learned, advises=advises).score_samples(data)

@@ -27,18 +27,18 @@ from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.row_ids import input_positions, reference_ids
 from lpe_dask.search import TypicalValues, inverse_transform, is_weighted
 from lpe_dask.tables import (
-    MOST_UNITS,
-    NamedTable,
-    array_of,
+    MAX_EXACT,
+    ConvertedTable,
+    as_array,
     as_table,
-    checked_rows,
-    is_paths,
-    kinds_of,
+    is_path_like,
     read_frame,
     select_columns,
-    take_rows,
+    select_rows,
+    validated_rows,
+    value_types,
     values_in_memory,
-    with_known_rows,
+    with_chunk_sizes,
 )
 from lpe_dask.tasks import compute, eager_scope
 
@@ -166,27 +166,29 @@ def explain_rows(
     shown = np.flatnonzero(is_shown)
     shares = found.shares[:, shown]
     names = fitted.columns or list(names or range(fitted.n_features))
-    as_given = partial(_as_they_came, fitted, types=list(values.dtypes))
-    nominal = as_given(inverse_transform(preparation, found.nearest, fitted.n_features))
+    resolve_names = partial(_as_they_came, fitted, types=list(values.dtypes))
+    nominal = resolve_names(
+        inverse_transform(preparation, found.nearest, fitted.n_features)
+    )
     return Explanation(
         [names[place] for place in shown],
         values.iloc[:, shown],
         nominal.iloc[:, shown],
-        [_usual_texts(typical.usual, as_given)[place] for place in shown],
+        [_usual_texts(typical.usual, resolve_names)[place] for place in shown],
         p_values, statistic, shares, found.distances, typical.shares[shown],
         np.argsort(-np.nan_to_num(shares), axis=1, kind="stable"),
         np.all(found.shares < MIN_SHARE, axis=1),
     )  # fmt: skip
 
 
-def _usual_texts(usual: TypicalValues, as_given: Any) -> list[str]:
+def _usual_texts(usual: TypicalValues, resolve_names: Any) -> list[str]:
     """Return what to say about what is usual in each column."""
-    low, median, high = as_given(usual.quantiles).to_numpy(object)
+    low, median, high = resolve_names(usual.quantiles).to_numpy(object)
     n_columns, most = len(usual.frequent), max(map(len, usual.frequent))
     ranked = np.full((most, n_columns), np.nan)
     for place, of_column in enumerate(usual.frequent):
         ranked[: len(of_column), place] = [value for value, _ in of_column]
-    levels = as_given(ranked).to_numpy(object)
+    levels = resolve_names(ranked).to_numpy(object)
     texts = []
     for place, of_column in enumerate(usual.frequent):
         first, last, middle = _numbers([of[place] for of in (low, high, median)])
@@ -304,12 +306,12 @@ def _fitted_rows(
     assert fitted.nominal.origin is not None
     X = fitted.nominal.origin.rows
     own, measured = fitted.nominal_scores.known(), _measured(fitted, X)
-    rows = with_known_rows(fitted.table(X).rows, own.chunks)
+    rows = with_chunk_sizes(fitted.table(X).rows, own.chunks)
     if own.checksums is not None:
-        rows = checked_rows(rows, own.checksums)
+        rows = validated_rows(rows, own.checksums)
     ascending, back = np.unique(places, return_inverse=True)
     statistic, p_values = fitted.blocks()
-    found = compute(take_rows(rows, ascending), p_values[ascending], statistic[ascending])
+    found = compute(select_rows(rows, ascending), p_values[ascending], statistic[ascending])
     taken, p_value, of_rows = (values[back] for values in found)
     types = getattr(measured, "dtypes", None)
     if types is None:
@@ -321,15 +323,15 @@ def _fitted_rows(
 def _measured(fitted: Fitted, X: Any) -> Any:
     """Return rows of any kind as a frame of the columns that are measured, or an array."""
     names = fitted.columns
-    if is_paths(X):
-        X = read_frame(X, columns=names, kinds=kinds_of(fitted.categories))
+    if is_path_like(X):
+        X = read_frame(X, columns=names, kinds=value_types(fitted.categories))
     X = as_table(X, names)
     fitted.table(X)  # which checks it
-    if isinstance(X, NamedTable):
+    if isinstance(X, ConvertedTable):
         X = X.frame
     if hasattr(X, "columns"):
         return X if names is None else select_columns(X, names)
-    return X if is_dask_collection(X) else np.asarray(array_of(X))
+    return X if is_dask_collection(X) else np.asarray(as_array(X))
 
 
 def _in_this_process(fitted: Fitted, X: Any) -> pd.DataFrame:
@@ -339,7 +341,7 @@ def _in_this_process(fitted: Fitted, X: Any) -> pd.DataFrame:
             "there are no rows. Give new ones as X, or places of rows that were fitted "
             "(rows=)."
         )
-    values = values_in_memory(_measured(fitted, X), kinds_of(fitted.categories))
+    values = values_in_memory(_measured(fitted, X), value_types(fitted.categories))
     return _named(values, fitted.columns)
 
 
@@ -381,6 +383,6 @@ def _typed(numbers: NDArray[np.float64], type_: Any) -> Any:
         return pd.arrays.BooleanArray(numbers == 1, np.isnan(numbers))
     is_missing = np.isnan(numbers)
     whole = np.where(is_missing, 0, numbers)
-    if pd.api.types.is_integer_dtype(type_) and (np.abs(whole) < MOST_UNITS).all():
+    if pd.api.types.is_integer_dtype(type_) and (np.abs(whole) < MAX_EXACT).all():
         return pd.arrays.IntegerArray(whole.astype(np.int64), is_missing)
     return numbers

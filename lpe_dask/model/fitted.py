@@ -28,15 +28,15 @@ from lpe_dask.model.nominal_scores import NominalScores, StoredNominalScores
 from lpe_dask.pvalues import Calibration, labels, labels_within
 from lpe_dask.search import Approximation, Reference, Statistic
 from lpe_dask.tables import (
-    NO_MINIMA,
+    NO_OFFSETS,
     Categories,
-    Minima,
-    Origin,
-    Ranges,
+    ColumnOffsets,
+    FitInput,
     Table,
-    array_of,
-    cut_rows,
-    is_paths,
+    ValueRanges,
+    as_array,
+    chunk_array,
+    is_path_like,
     map_values,
     read_table,
 )
@@ -66,7 +66,7 @@ class InputKind:
     frame: Any = None
     source: Any = None
     is_lazy: bool = False
-    origin: Origin | None = None
+    origin: FitInput | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,12 +117,12 @@ class Fitted:
     nominal_scores: NominalScores | StoredNominalScores
     nominal: InputKind
     division: CalibrationSplit
-    ranges: Ranges
+    ranges: ValueRanges
     quality: ApproximationSettings | None = None
     certificate: Certificate | None = None
     source: str | None = None
     categories: Categories | None = None
-    minima: Minima = NO_MINIMA
+    minima: ColumnOffsets = NO_OFFSETS
 
     @property
     def alpha(self) -> float:
@@ -201,7 +201,7 @@ class Fitted:
             Numbers, and codes of categories.
         """
         with counted():  # explanations call this often
-            blocks = cut_rows(rows)()
+            blocks = chunk_array(rows)()
             statistic = self.reference.measure_rows(blocks)
             compared = self.calibration.compared(blocks, statistic)
             found = compute(self.calibration.p_values(compared), statistic)
@@ -343,7 +343,7 @@ def _warn_of_unmeasured(values: Any) -> None:
     """
     if is_dask_collection(values):
         return
-    n_unmeasured = int(np.isnan(np.asarray(array_of(values), np.float64)).sum())
+    n_unmeasured = int(np.isnan(np.asarray(as_array(values), np.float64)).sum())
     if n_unmeasured > 0:
         rows = "1 row has" if n_unmeasured == 1 else f"{n_unmeasured} rows have"
         warnings.warn(
@@ -354,4 +354,4 @@ def _warn_of_unmeasured(values: Any) -> None:
 
 def _call_for(X: Any) -> AbstractContextManager[Any]:
     """Return the context of a call for rows: those of Dask and of files are lazy."""
-    return lazy_scope() if is_dask_collection(X) or is_paths(X) else eager_scope()
+    return lazy_scope() if is_dask_collection(X) or is_path_like(X) else eager_scope()

@@ -72,17 +72,17 @@ from lpe_dask.search import (
     prepare_reference,
 )
 from lpe_dask.tables import (
-    Nominal,
-    Origin,
+    FitInput,
+    NominalRows,
     as_table,
     check_numeric,
-    even_sample,
-    is_paths,
+    is_path_like,
     learn_categories,
     map_blocks,
-    read_exactly,
     read_frame,
-    take_rows,
+    read_nominal_with_offsets,
+    select_rows,
+    systematic_sample,
 )
 from lpe_dask.tasks import (
     check_lazy,
@@ -227,14 +227,14 @@ def fit_model(
     check_parameters(parameters)
     given, categories = as_table(X), None  # once: what reads a stream cannot do so again
     X = given
-    if is_paths(X):
+    if is_path_like(X):
         X = read_frame(X, categorical=parameters["categorical"])
     if places is None:
         categories = learn_categories(X, parameters["categorical"])
         places = () if categories is None else categories.places
     if X is not given:  # objects in files, such as lists or dates, are not numbers
         check_numeric(meta_of(X), but=places)
-    table, nominal, minima = read_exactly(X, categories, parameters["missing"])
+    table, nominal, minima = read_nominal_with_offsets(X, categories, parameters["missing"])
     check_order(parameters["metric_params"], table.columns)
     n_rows, n_features = nominal.rows.shape
     plan = plan_fit(parameters, n_rows, n_features, len(places))
@@ -266,7 +266,7 @@ def fit_model(
             X, nominal, plan.division, statistic, compared, categories, minima
         ),
         nominal=InputKind(
-            table.restore, table.frame, table.source, table.is_lazy, Origin(given)
+            table.restore, table.frame, table.source, table.is_lazy, FitInput(given)
         ),
         division=replace(plan.division),  # without what it has drawn
         categories=categories,
@@ -303,7 +303,7 @@ class _Search:
         are measured among, or, where they belong to none, among all.
     """
 
-    nominal: Nominal
+    nominal: NominalRows
     plan: FitPlan
     labels: list[str]
     places: tuple[int, ...] = ()
@@ -381,14 +381,14 @@ class _Search:
         chosen, searched = numbers[which], division.reference
         own = np.full(division.n_rows, -1)
         own[slice(None) if searched is None else searched] = np.arange(division.n_reference)
-        (rows,) = compute(take_rows(self.nominal.again(), chosen))
+        (rows,) = compute(select_rows(self.nominal.again(), chosen))
         return sample_of(rows, drawn[which], own[chosen])
 
     def _part(self, numbers: NDArray[np.int64] | None) -> Callable[[], da.Array]:
         """Return what gives some of the nominal rows, entered again each time."""
         if numbers is None:
             return self.nominal.again
-        return lambda: freeze(take_rows(self.nominal.again(), numbers), "lpe-part")
+        return lambda: freeze(select_rows(self.nominal.again(), numbers), "lpe-part")
 
     def _reference(
         self,
@@ -409,7 +409,7 @@ class _Search:
         )  # fmt: skip
         plan = plan_for_active_workers(shape, wait=True)
         # Lists of near rows depend on the basis, and that on the sample.
-        sample = even_sample(source()) if shape.is_indexed else nominal.sample
+        sample = systematic_sample(source()) if shape.is_indexed else nominal.sample
         return prepare_reference(source, sample, preparation, plan, algorithm)
 
 
@@ -417,7 +417,7 @@ def _tasks_of_rows(
     reference: Reference, rows: da.Array, numbers: NDArray[np.int64]
 ) -> list[Delayed]:
     """Return tasks for some rows each: their numbers, and their statistic as new rows."""
-    measured = reference.measure_rows(take_rows(rows, numbers))
+    measured = reference.measure_rows(select_rows(rows, numbers))
     edges = np.cumsum([0, *measured.chunks[0]]).tolist()
     entered = [
         to_task(numbers[start:stop], "lpe-chosen") for start, stop in pairwise(edges)
@@ -429,7 +429,7 @@ def _tasks_of_rows(
 
 
 def _weighed(
-    nominal: Nominal,
+    nominal: NominalRows,
     division: CalibrationSplit,
     statistic: NDArray[np.float64],
     weight: LikelihoodRatio,
@@ -437,7 +437,7 @@ def _weighed(
     """Return the weighed statistic of the calibration rows, of shape (m,); computes."""
     rows = nominal.rows
     if division.calibration is not None:
-        rows = take_rows(rows, division.calibration)
+        rows = select_rows(rows, division.calibration)
     logs = map_blocks(
         [rows], _log_densities, weight.log_density, name="log-density", dtype=np.float64
     )

@@ -22,16 +22,16 @@ from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference
 from lpe_dask.storage import FLOAT64, StoredFile
 from lpe_dask.tables import (
-    NO_MINIMA,
+    NO_OFFSETS,
     Categories,
-    Minima,
-    Nominal,
-    changed_rows,
-    checked_rows,
-    look_up,
+    ColumnOffsets,
+    NominalRows,
+    lookup_rows,
     map_blocks,
     read_table,
-    with_known_rows,
+    rows_changed_message,
+    validated_rows,
+    with_chunk_sizes,
 )
 from lpe_dask.tasks import LocalValue, new_array, slice_tasks
 
@@ -78,7 +78,7 @@ class NominalScores:
     numbers: LocalValue | None = None
     checksums: list[int] | None = None
     categories: Categories | None = None
-    minima: Minima = NO_MINIMA
+    minima: ColumnOffsets = NO_OFFSETS
 
     def known(self) -> NominalScores:
         """Return these, which are at hand."""
@@ -96,12 +96,12 @@ class NominalScores:
     def of(
         cls,
         X: Any,
-        nominal: Nominal,
+        nominal: NominalRows,
         division: CalibrationSplit,
         statistic: NDArray[np.float64],
         compared: NDArray[np.float64],
         categories: Categories | None = None,
-        minima: Minima = NO_MINIMA,
+        minima: ColumnOffsets = NO_OFFSETS,
     ) -> NominalScores:
         """Return what fit has found out about the rows of ``X``.
 
@@ -142,7 +142,7 @@ class NominalScores:
         if name == "p_value":
             function = partial(_p_values_of_own, function=calibration.function())
             given = ([self.compared, self.statistic], function, calibration.shared)
-        return look_up(frame, source, self.row_hashes, self.chunks, *given, name=name)
+        return lookup_rows(frame, source, self.row_hashes, self.chunks, *given, name=name)
 
     def blocks(
         self,
@@ -164,9 +164,9 @@ class NominalScores:
         table = read_table(
             self.others, categories=self.categories, minima=self.minima, is_nominal=True
         )
-        rows = with_known_rows(table.rows, self.chunks)
+        rows = with_chunk_sizes(table.rows, self.chunks)
         if self.checksums is not None:
-            rows = checked_rows(rows, self.checksums)
+            rows = validated_rows(rows, self.checksums)
         unknown = _unknown_rows(rows, self.is_own_blocks())
         numbers = self._stored(self.numbers, np.int64)
         measured = reference.measure_rows(
@@ -279,7 +279,9 @@ def _blank(rows: NDArray[np.generic], is_known: NDArray[np.bool_]) -> NDArray[np
     """Return rows with NaN in those that are known, so that they are not measured again."""
     if len(rows) != len(is_known):
         raise ValueError(
-            changed_rows(f"has a partition of {len(rows)} rows instead of {len(is_known)}")
+            rows_changed_message(
+                f"has a partition of {len(rows)} rows instead of {len(is_known)}"
+            )
         )
     unknown = rows.astype(np.float64)
     unknown[is_known] = np.nan

@@ -38,7 +38,7 @@ from lpe_dask.pvalues.decisions import (
     histogram_of,
     merge_histograms,
 )
-from lpe_dask.tables import map_values, of_kind, values_and_kind
+from lpe_dask.tables import from_library, map_values, to_library
 from lpe_dask.tasks import merge_tasks
 
 if TYPE_CHECKING:  # users see these types
@@ -149,9 +149,9 @@ def false_discovery_control(
     array([0.04, 0.67, 0.08, 0.9 ])
     """
     check_level("q", q)
-    if (found := values_and_kind(p_values)) is not None:
+    if (found := from_library(p_values)) is not None:
         flags = false_discovery_control(found[0], q, adjusted=adjusted)
-        return of_kind(flags, "q_value" if adjusted else "is_anomaly", found[1])
+        return to_library(flags, "q_value" if adjusted else "is_anomaly", found[1])
     p_values = _checked(p_values)
     if adjusted:
         steps = _from_all(p_values, adjustment_of)

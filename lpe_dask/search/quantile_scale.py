@@ -73,10 +73,10 @@ def _heights(
         heights += shares[j]
         # Rounding may lead above the next knot.
         np.minimum(heights, shares[j + 1], out=heights)
-        for end, is_beyond in ((0, n_below == 0), (-1, n_below == len(values))):
-            beyond = column[is_beyond]
+        for end, exceeds_float64 in ((0, n_below == 0), (-1, n_below == len(values))):
+            beyond = column[exceeds_float64]
             steps = (beyond - values[end]) / (values[-1] - values[0])
-            heights[is_beyond] = _kept_finite(shares[end] + steps, beyond)
+            heights[exceeds_float64] = _kept_finite(shares[end] + steps, beyond)
     return heights
 
 

@@ -40,7 +40,7 @@ from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import MemoryEstimate, plan_for_active_workers
 from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic, n_shares
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.tables import Table, to_checked_series
+from lpe_dask.tables import Table, to_verified_series
 from lpe_dask.tasks import LocalValue, active_workers, compute, freeze, to_task
 
 logger = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class Reference:
         if approximation is not None:
             # Tasks of a frame read its rows before those that they wait for are done, and
             # hold them until then; tasks of an array can be told to wait.
-            return to_checked_series(measure(), "statistic", table.frame, table.rows)
+            return to_verified_series(measure(), "statistic", table.frame, table.rows)
         plan = self._plan(table.rows.chunks[0], reads_frame=True)
         if plan.is_spooled:
             self._keep(plan)

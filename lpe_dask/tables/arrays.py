@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 _FIRST_GAP = 2**53
 
 
-def array_of(X: Any) -> Any:
+def as_array(X: Any) -> Any:
     """Return lists of rows and masked arrays as arrays, and anything else as it is.
 
     Of objects where there is text, or whole numbers that may be too large for floats: NumPy

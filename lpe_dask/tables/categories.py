@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lpe_dask.tables.output_series import changed_rows
+from lpe_dask.tables.output_series import rows_changed_message
 from lpe_dask.tables.value_types import (
     BOOLEAN,
     FLOAT,
@@ -33,7 +33,7 @@ from lpe_dask.tables.value_types import (
 )
 
 #: The most levels of a column, and the most characters, or digits, of one.
-MOST_LEVELS = 10_000
+MAX_LEVELS = 10_000
 MOST_CHARACTERS = 1_000
 
 #: Values that are shown of those that are no levels.
@@ -75,7 +75,7 @@ class Categories:
         return sum(_LEVEL_BYTES + len(s.encode(errors="replace")) for s in levels)
 
 
-def kinds_of(categories: Categories | None) -> dict[int, str | None]:
+def value_types(categories: Categories | None) -> dict[int, str | None]:
     """Return the kinds of categories; {} if there are none."""
     return {} if categories is None else categories.kinds
 
@@ -94,7 +94,7 @@ def coded(
     numbers = {level: number for number, level in enumerate(levels)}
     codes = [np.nan if v is None else numbers.get(v, -1) for v in found]
     if is_nominal and -1 in codes:
-        raise ValueError(changed_rows(f"has other values in {label}"))
+        raise ValueError(rows_changed_message(f"has other values in {label}"))
     # The last one is that of missing values, whose position is -1.
     return np.array([*codes, np.nan], np.float32)[positions]
 

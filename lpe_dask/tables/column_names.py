@@ -14,7 +14,7 @@ import numpy as np
 from lpe_dask.storage import printable
 
 
-def places_of(names: Iterable[Any]) -> dict[Any, list[int]]:
+def positions_by_name(names: Iterable[Any]) -> dict[Any, list[int]]:
     """Return the positions of names."""
     places: dict[Any, list[int]] = {}
     for i, name in enumerate(names):
@@ -38,7 +38,7 @@ def check_names(names: Iterable[Any]) -> None:
             f"names of columns must be text or whole numbers, but there are {odd[:3]}. "
             f"Rename them, for example frame.columns = list(map(str, frame.columns))."
         )
-    twice = [name for name, places in places_of(names).items() if len(places) > 1]
+    twice = [name for name, places in positions_by_name(names).items() if len(places) > 1]
     if twice:
         raise ValueError(
             f"column names must differ from each other, but {twice} occur more than once "
@@ -46,7 +46,7 @@ def check_names(names: Iterable[Any]) -> None:
         )
 
 
-def as_given(given: Iterable[Any], names: Iterable[Any]) -> list[Any]:
+def resolve_names(given: Iterable[Any], names: Iterable[Any]) -> list[Any]:
     """Return the column names that a user gave, possibly as text.
 
     Text that is not a name means the only name with this text, such as "0" for 0, or that
@@ -54,12 +54,12 @@ def as_given(given: Iterable[Any], names: Iterable[Any]) -> list[Any]:
 
     Examples
     --------
-    >>> as_given(["0", "x", "y"], [0, 1, "x"])
+    >>> resolve_names(["0", "x", "y"], [0, 1, "x"])
     [0, 'x', 'y']
     """
     names = list(names)
-    places = places_of(names)
-    written = places_of(map(str, names))
+    places = positions_by_name(names)
+    written = positions_by_name(map(str, names))
 
     def meant(name: Any) -> Any:
         if not isinstance(name, str) or name in places:
@@ -96,12 +96,12 @@ def join_names(names: Iterable[Any]) -> str:
     return line.getvalue()
 
 
-def as_option(option: str, names: Iterable[Any]) -> str:
+def format_option(option: str, names: Iterable[Any]) -> str:
     """Return an option of the command line with names, quoted for a shell.
 
     Examples
     --------
-    >>> as_option("--columns", [" L_T1", "x"])
+    >>> format_option("--columns", [" L_T1", "x"])
     "--columns ' L_T1,x'"
     """
     return f"{option} {printable(shlex.quote(join_names(names)))}"

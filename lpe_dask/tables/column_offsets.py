@@ -20,14 +20,14 @@ import pandas as pd
 from lpe_dask.tables.categories import Categories
 from lpe_dask.tables.errors import PrecisionError
 from lpe_dask.tables.exact_numbers import (
-    NO_MINIMA,
-    Minima,
+    NO_OFFSETS,
+    ColumnOffsets,
     digits_after_point,
-    is_beyond,
+    exceeds_float64,
     is_finite,
 )
 from lpe_dask.tables.levels import survey
-from lpe_dask.tables.nominal import Nominal, read_nominal
+from lpe_dask.tables.nominal import NominalRows, survey_nominal
 from lpe_dask.tables.table import Table, open_source, read_table
 
 
@@ -39,21 +39,21 @@ class _Extent:
     ----------
     least : int, optional
         The least value, without a fraction; None if all are missing.
-    is_beyond : bool
+    exceeds_float64 : bool
         Whether float64 may lose digits of some value.
     digits : int
         The most after a decimal point.
     """
 
     least: int | None = None
-    is_beyond: bool = False
+    exceeds_float64: bool = False
     digits: int = 0
 
 
-def read_exactly(
+def read_nominal_with_offsets(
     X: Any, categories: Categories | None, missing: str
-) -> tuple[Table, Nominal, Minima]:
-    """Return nominal rows, and the minima of columns with numbers beyond `MOST_UNITS`.
+) -> tuple[Table, NominalRows, ColumnOffsets]:
+    """Return nominal rows, and the minima of columns with numbers beyond `MAX_EXACT`.
 
     Computes.
 
@@ -62,29 +62,29 @@ def read_exactly(
     X : as for `table.read_table`
     categories : Categories, optional
         Of all these rows.
-    missing : as for `nominal.read_nominal`
+    missing : as for `nominal.survey_nominal`
 
     Raises
     ------
     PrecisionError
         If there are such numbers as far apart.
     ValueError, TypeError
-        As `table.read_table` and `nominal.read_nominal`.
+        As `table.read_table` and `nominal.survey_nominal`.
     """
     places = () if categories is None else categories.places
     try:
         table = read_table(X, categories=categories, is_nominal=True)
-        return table, read_nominal(table, missing, places), NO_MINIMA
+        return table, survey_nominal(table, missing, places), NO_OFFSETS
     except PrecisionError:
-        minima = learn_minima(X, categories)
+        minima = learn_offsets(X, categories)
     table = read_table(X, categories=categories, minima=minima, is_nominal=True)
-    return table, read_nominal(table, missing, places), minima
+    return table, survey_nominal(table, missing, places), minima
 
 
-def learn_minima(
+def learn_offsets(
     X: Any, categories: Categories | None, *, most_partitions: int | None = None
-) -> Minima:
-    """Return the columns with numbers beyond `MOST_UNITS`, and their minima; computes.
+) -> ColumnOffsets:
+    """Return the columns with numbers beyond `MAX_EXACT`, and their minima; computes.
 
     The minima are those of all nominal rows, also of those that are not searched.
 
@@ -97,8 +97,8 @@ def learn_minima(
     source, but = open_source(X), () if categories is None else categories.places
     places = [i for i in range(len(source.meta.columns)) if i not in but]
     found = survey(source, places, _extent_of, _merged, most_partitions)
-    beyond = [(i, of) for i, of in found.items() if of.is_beyond]
-    return Minima(
+    beyond = [(i, of) for i, of in found.items() if of.exceeds_float64]
+    return ColumnOffsets(
         tuple(place for place, _ in beyond),
         tuple(of.least for _, of in beyond if of.least is not None),
         tuple(of.digits for _, of in beyond),
@@ -126,13 +126,13 @@ def _extent_of(column: pd.Series) -> _Extent:
     least = min(some)
     if isinstance(least, np.generic):
         least = least.item()  # `floor` would round it to a float
-    return _Extent(math.floor(least), any(map(is_beyond, some)), digits)
+    return _Extent(math.floor(least), any(map(exceeds_float64, some)), digits)
 
 
 def _merged(found: list[_Extent]) -> _Extent:
     least = [of.least for of in found if of.least is not None]
     return _Extent(
         min(least, default=None),
-        any(of.is_beyond for of in found),
+        any(of.exceeds_float64 for of in found),
         max(of.digits for of in found),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lpe_dask.tables.column_names import as_given, places_of
+from lpe_dask.tables.column_names import positions_by_name, resolve_names
 
 
 class ExclusionError(ValueError):
@@ -14,13 +14,13 @@ class ExclusionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class AllBut:
+class ExcludedColumns:
     """All columns of a table, but for some.
 
     Attributes
     ----------
     excluded : sequence
-        Their names, as a user gives them: see `column_names.as_given`.
+        Their names, as a user gives them: see `column_names.resolve_names`.
     """
 
     excluded: Sequence[Any]
@@ -34,7 +34,7 @@ class AllBut:
             If one that is excluded is not there: a slip would measure it.
         """
         names = list(names)
-        excluded, places = as_given(self.excluded, names), places_of(names)
+        excluded, places = resolve_names(self.excluded, names), positions_by_name(names)
         if missing := [name for name in excluded if name not in places]:
             raise ExclusionError(
                 f"there are no columns {missing} to exclude, but {names}. Name some of "
@@ -44,9 +44,9 @@ class AllBut:
         return [name for name in names if name not in left_out]
 
 
-def measured_columns(
+def feature_columns(
     columns: Sequence[Any] | None, exclude: Sequence[Any] | None
-) -> Sequence[Any] | AllBut | None:
+) -> Sequence[Any] | ExcludedColumns | None:
     """Return which columns are measured; None: all.
 
     Raises
@@ -67,4 +67,4 @@ def measured_columns(
         raise TypeError(
             f"exclude={exclude!r} must be a list of column names. Give [{exclude!r}]."
         )
-    return AllBut(list(exclude))
+    return ExcludedColumns(list(exclude))

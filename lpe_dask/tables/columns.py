@@ -9,37 +9,37 @@ from typing import Any
 import pandas as pd
 from dask.base import is_dask_collection
 
-from lpe_dask.tables.column_names import check_names, places_of
-from lpe_dask.tables.column_selection import AllBut
-from lpe_dask.tables.files import is_paths, read_frame
-from lpe_dask.tables.interop import NamedTable, as_table
+from lpe_dask.tables.column_names import check_names, positions_by_name
+from lpe_dask.tables.column_selection import ExcludedColumns
+from lpe_dask.tables.files import is_path_like, read_frame
+from lpe_dask.tables.interop import ConvertedTable, as_table
 
 
 def select_columns(
     X: Any,
-    columns: Sequence[Any] | AllBut,
+    columns: Sequence[Any] | ExcludedColumns,
     categorical: str | Sequence[Any] | None = None,
 ) -> Any:
     """Return the table ``X``, or that in the files it names, with these columns only.
 
     Those of a CSV that are named in ``categorical`` are text.
     """
-    if is_paths(X):
+    if is_path_like(X):
         X = read_frame(X, columns=columns, categorical=categorical)
-    X = as_table(X, None if isinstance(columns, AllBut) else columns)
-    if isinstance(X, NamedTable):
+    X = as_table(X, None if isinstance(columns, ExcludedColumns) else columns)
+    if isinstance(X, ConvertedTable):
         return replace(X, frame=select_columns(X.frame, columns))
     if not is_frame(X):
         given = f"columns={columns}"
-        if isinstance(columns, AllBut):
+        if isinstance(columns, ExcludedColumns):
             given = f"exclude={columns.excluded}"
         raise TypeError(
             f"{given} selects columns of a frame by name, but the rows are a "
             f"{type(X).__name__}. Select by position instead, for example X[:, [0, 1]]."
         )
-    if isinstance(columns, AllBut):
+    if isinstance(columns, ExcludedColumns):
         columns = columns.of(X.columns)
-    places = places_of(X.columns)
+    places = positions_by_name(X.columns)
     missing = [name for name in columns if name not in places]
     if missing:
         raise ValueError(
@@ -48,10 +48,10 @@ def select_columns(
         )
     chosen = [place for name in columns for place in places[name]]
     check_names(X.columns[chosen])
-    return columns_at(X, chosen)
+    return select_positions(X, chosen)
 
 
-def columns_at(frame: Any, places: Sequence[int]) -> Any:
+def select_positions(frame: Any, places: Sequence[int]) -> Any:
     """Return the columns of a frame at these positions.
 
     By name in a lazy frame, so that no others are read.

@@ -22,11 +22,11 @@ from fsspec.utils import read_block
 from lpe_dask.storage import redact_errors, retried
 from lpe_dask.tables import hive_partitions
 from lpe_dask.tables.compressed import check_text, opened
-from lpe_dask.tables.csv_dialect import CsvFormat
+from lpe_dask.tables.csv_dialect import CsvDialect
 from lpe_dask.tables.csv_errors import CsvLineError, check_quotes, explained, header
 from lpe_dask.tables.errors import TableError
-from lpe_dask.tables.exact_numbers import MOST_UNITS
-from lpe_dask.tables.listing import locate
+from lpe_dask.tables.exact_numbers import MAX_EXACT
+from lpe_dask.tables.listing import resolve_path
 
 #: Bytes of a CSV file that decide its separator and the types of its columns.
 CSV_SAMPLE_BYTES = 2**18
@@ -58,7 +58,7 @@ class CsvBlock:
         Its columns, in their order.
     keys : dict of str to str or None
         The values in the names of its folders, such as ``year=2026``: always text.
-    form : CsvFormat
+    form : CsvDialect
     schema : pyarrow.Schema
         The columns of all files of the table; numbers, booleans and text.
     """
@@ -68,7 +68,7 @@ class CsvBlock:
     n_bytes: int | None
     names: list[str]
     keys: dict[str, str | None]
-    form: CsvFormat
+    form: CsvDialect
     schema: pa.Schema
 
     @redact_errors()
@@ -111,7 +111,7 @@ class CsvBlock:
 
     @retried
     def _bytes(self) -> bytes:
-        with opened(*locate(self.name)) as file:
+        with opened(*resolve_path(self.name)) as file:
             if self.n_bytes is None:
                 return bytes(file.read())
             return bytes(read_block(file, self.start, self.n_bytes, b"\n"))
@@ -120,7 +120,7 @@ class CsvBlock:
     def _n_before(self) -> int:
         """Return how many lines are before the block; reads them all."""
         n_breaks, n_left = 1, self.start  # the previous line ends in this block
-        with opened(*locate(self.name)) as file:
+        with opened(*resolve_path(self.name)) as file:
             while n_left > 0 and (some := file.read(min(n_left, _COUNTED_BYTES))):
                 n_breaks += some.count(b"\n")
                 n_left -= len(some)
@@ -151,7 +151,7 @@ def beginning(filesystem: Any, name: str) -> tuple[bytes, bool]:
 
 
 def read_lines(
-    lines: bytes, form: CsvFormat, names: list[str], fields: list[pa.Field]
+    lines: bytes, form: CsvDialect, names: list[str], fields: list[pa.Field]
 ) -> pa.Table:
     """Return some columns of lines; without any all, as they look.
 
@@ -175,7 +175,7 @@ def read_lines(
 
 
 def _check_codes(
-    lines: bytes, form: CsvFormat, names: list[str], fields: list[pa.Field]
+    lines: bytes, form: CsvDialect, names: list[str], fields: list[pa.Field]
 ) -> None:
     """Raise ArrowInvalid for a code with leading zeros, which numbers do not keep."""
     as_text = [field.with_type(pa.large_string()) for field in fields]
@@ -192,16 +192,16 @@ def _check_codes(
 
 
 def _parse_exactly(
-    lines: bytes, form: CsvFormat, names: list[str], fields: list[pa.Field]
+    lines: bytes, form: CsvDialect, names: list[str], fields: list[pa.Field]
 ) -> pa.Table:
-    """Return what `CsvFormat.parse` does, with whole numbers beyond floats.
+    """Return what `CsvDialect.parse` does, with whole numbers beyond floats.
 
     Columns of these have a type for them: that of the field where this holds all values.
     """
     read = [f.with_type(pa.float64()) if is_exact(f.type) else f for f in fields]
     table = form.parse(lines, names, read)
     for i, field in enumerate(table.schema):
-        if pa.types.is_floating(field.type) and is_beyond(table.column(i)):
+        if pa.types.is_floating(field.type) and exceeds_float64(table.column(i)):
             text = form.parse(lines, names, [field.with_type(pa.large_string())]).column(0)
             if form.thousands:
                 text = pc.replace_substring(text, form.thousands, "")
@@ -225,10 +225,10 @@ def is_exact(type_: pa.DataType) -> bool:
     return pa.types.is_integer(type_) or pa.types.is_decimal(type_)
 
 
-def is_beyond(column: pa.ChunkedArray) -> bool:
+def exceeds_float64(column: pa.ChunkedArray) -> bool:
     """Return whether there are numbers from 2**53 on."""
     extremes = pc.min_max(column).as_py().values()
-    return any(abs(x) >= MOST_UNITS for x in extremes if x is not None)
+    return any(abs(x) >= MAX_EXACT for x in extremes if x is not None)
 
 
 def _exact(text: pa.ChunkedArray) -> pa.ChunkedArray | None:

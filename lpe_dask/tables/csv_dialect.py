@@ -30,14 +30,14 @@ _PARSED_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class CsvFormat:
+class CsvDialect:
     """The options of `CsvOptions`, with the values in use.
 
     Attributes
     ----------
     separator : str
         A blank: any number of spaces and tabs.
-    is_spaced : bool
+    strips_spaces : bool
         Whether spaces around the separator are no part of values.
     decimal, thousands, quote, comment : str
         "" for none.
@@ -51,7 +51,7 @@ class CsvFormat:
     """
 
     separator: str = ","
-    is_spaced: bool = False
+    strips_spaces: bool = False
     decimal: str = "."
     thousands: str = ""
     quote: str = '"'
@@ -63,7 +63,7 @@ class CsvFormat:
     encoding: str = "utf-8"
 
     @property
-    def is_cut(self) -> bool:
+    def is_splittable(self) -> bool:
         """Whether files can be cut at line feeds before they are decoded."""
         plain = bytes(range(128))
         try:
@@ -92,9 +92,9 @@ class CsvFormat:
             content = decoder.decode(content, final=is_whole).encode()
         content = content.removeprefix(codecs.BOM_UTF8) if is_first else content
         skipped = self.skipped if is_first else ()
-        if not (self.comment or self.is_spaced or skipped):
+        if not (self.comment or self.strips_spaces or skipped):
             return content
-        if self.is_spaced:
+        if self.strips_spaces:
             content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines, is_open, comment = [], False, self.comment.encode()
         for number, line in enumerate(BytesIO(content), 1):
@@ -102,10 +102,10 @@ class CsvFormat:
             if number in skipped or (is_comment and not is_open):
                 line = b"\n"
             was_open, is_open = is_open, is_open ^ self.is_open(line)
-            if self.is_spaced and not (was_open or is_open):
+            if self.strips_spaces and not (was_open or is_open):
                 line = line.strip() + b"\n"
             lines.append(line)
-        return self._without_spaces(lines) if self.is_spaced else b"".join(lines)
+        return self._without_spaces(lines) if self.strips_spaces else b"".join(lines)
 
     def _without_spaces(self, lines: list[bytes]) -> bytes:
         """Return lines without spaces around separators."""

@@ -12,8 +12,8 @@ from io import BytesIO, StringIO
 from typing import Any
 
 from lpe_dask.storage import single_line
-from lpe_dask.tables.csv_dialect import CsvFormat
-from lpe_dask.tables.csv_sniffing import comment_of, remedy, value_options
+from lpe_dask.tables.csv_dialect import CsvDialect
+from lpe_dask.tables.csv_sniffing import comment_option, remedy, value_options
 from lpe_dask.tables.errors import TableError
 
 #: The remedy for other encodings.
@@ -31,7 +31,7 @@ class CsvLineError(ValueError):
     """A line that cannot be read, counted from 0, and why."""
 
 
-def header(name: str, content: bytes, form: CsvFormat) -> tuple[list[str], int, bytes]:
+def header(name: str, content: bytes, form: CsvDialect) -> tuple[list[str], int, bytes]:
     """Return the names of columns, how many lines end with them, and the other lines.
 
     Blank lines may precede the names, which may contain line breaks in quotes.
@@ -82,7 +82,7 @@ def header(name: str, content: bytes, form: CsvFormat) -> tuple[list[str], int, 
     return names, reader.line_num, content[file.tell() :]
 
 
-def check_quotes(lines: bytes, form: CsvFormat) -> None:
+def check_quotes(lines: bytes, form: CsvDialect) -> None:
     """Raise CsvLineError if a quote has no end, or other text behind it."""
     reader, line = form.reader(_text(lines), strict=True), 0
     try:
@@ -102,7 +102,7 @@ def check_quotes(lines: bytes, form: CsvFormat) -> None:
 
 
 def explained(
-    error: Exception, lines: bytes, form: CsvFormat, names: Sequence[str]
+    error: Exception, lines: bytes, form: CsvDialect, names: Sequence[str]
 ) -> CsvLineError:
     """Return an error of Arrow with the line, and the option that may read it."""
     options: dict[str, Any] = {}
@@ -119,7 +119,7 @@ def explained(
         values = next(rows)
         place = next((i for i, n in enumerate(names) if f"column {n!r}: " in text), None)
         if place is None:
-            options = comment_of(values[0], form)
+            options = comment_option(values[0], form)
         else:
             options = value_options([values[place]], form)
     text = _NOISE.sub("", text)

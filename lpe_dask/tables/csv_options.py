@@ -1,6 +1,6 @@
 """The options that say how CSV files are read, as users give them, and where they go.
 
-csv={...} | --csv KEY=VALUE | [csv] --of, of_texts--> CsvOptions --form--> CsvFormat
+csv={...} | --csv KEY=VALUE | [csv] --of, of_texts--> CsvOptions --form--> CsvDialect
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from lpe_dask.tables.column_names import check_names, split_names
-from lpe_dask.tables.csv_dialect import CsvFormat
+from lpe_dask.tables.csv_dialect import CsvDialect
 
 #: Words for characters that are hard to type.
 _WORDS = {"space": " ", "tab": "\t", "\\t": "\t"}
@@ -67,7 +67,7 @@ class CsvOptions(BaseModel):
     """How CSV files are read; a key that is not given has its plain meaning.
 
     Without a separator it is one of , ; | and tab, by the first line. The others are those
-    of `CsvFormat`.
+    of `CsvDialect`.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -169,13 +169,13 @@ class CsvOptions(BaseModel):
         """Return the options that were given, as values of JSON."""
         return self.model_dump(exclude_none=True, mode="json")
 
-    def form(self) -> CsvFormat:
+    def form(self) -> CsvDialect:
         """Return the format that these say, and a comma where they have no separator."""
         given = self.model_dump(exclude_none=True)
         separator, skip = given.pop("separator", ","), given.pop("skip_rows", ())
-        return CsvFormat(
+        return CsvDialect(
             separator=separator[0],
-            is_spaced=separator == " " or len(separator) > 1,
+            strips_spaces=separator == " " or len(separator) > 1,
             skipped=tuple(range(1, skip + 1) if isinstance(skip, int) else sorted(skip)),
             has_header=given.pop("header", self.names is None),
             **given,

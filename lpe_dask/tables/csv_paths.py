@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lpe_dask.tables.files import is_paths, paths_in
+from lpe_dask.tables.files import as_paths, is_path_like
 
 
-class CsvPaths(tuple[str, ...]):
+class PathsWithCsvOptions(tuple[str, ...]):
     """Paths of a table, as any function takes them, with options.
 
     Attributes
@@ -32,11 +32,11 @@ def with_csv(X: Any, csv: Mapping[str, Any] | None) -> Any:
         return X
     from lpe_dask.tables.csv_options import CsvOptions  # not for workers
 
-    if not is_paths(X):
+    if not is_path_like(X):
         raise TypeError(
             f"csv= says how CSV files are read, but X is a {type(X).__name__}. Give the "
             f"path of a file, or leave csv out."
         )
-    paths = CsvPaths(paths_in(X))
+    paths = PathsWithCsvOptions(as_paths(X))
     paths.csv = CsvOptions.of(csv).given()
     return paths

@@ -17,7 +17,7 @@ from itertools import product
 from typing import Any
 
 from lpe_dask.tables.column_names import join_names
-from lpe_dask.tables.csv_dialect import CsvFormat
+from lpe_dask.tables.csv_dialect import CsvDialect
 
 #: How text in other encodings begins; that of UTF-32 begins like UTF-16.
 _MARKS = {
@@ -61,7 +61,7 @@ _Row = tuple[int, list[str]]
 
 
 def layout_options(
-    content: bytes, form: CsvFormat, given: Mapping[str, Any]
+    content: bytes, form: CsvDialect, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the options by which the lines of a file have values; {} if it is plain.
 
@@ -69,7 +69,7 @@ def layout_options(
     ----------
     content : bytes
         The beginning of the file.
-    form : CsvFormat
+    form : CsvDialect
         What it was read with.
     given : mapping
         The options that were given.
@@ -110,15 +110,15 @@ def layout_options(
     has_names = not all(map(_is_number, filter(str.strip, names)))
     if begin > 0 and "skip_rows" not in given and has_names:
         options["skip_rows"] = number - 1
-    is_headless = is_row(names, [values for _, values in others], form)
+    is_headless = looks_like_data(names, [values for _, values in others], form)
     if options and "header" not in given and is_headless:
         options["header"] = False
     return options
 
 
 def _dialects(
-    lines: Sequence[tuple[int, str]], form: CsvFormat, given: Mapping[str, Any]
-) -> Iterator[tuple[dict[str, Any], CsvFormat]]:
+    lines: Sequence[tuple[int, str]], form: CsvDialect, given: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, Any], CsvDialect]]:
     """Yield options that lines may be divided by, and their formats; first as it is."""
     others = {
         "separator": [s for s in _SEPARATORS if s != form.decimal],
@@ -136,12 +136,14 @@ def _dialects(
         separator = options["separator"]
         # Two of them in each line are a separator of their own, which nothing reads.
         if separator == " " or not all(separator * 2 in line for _, line in lines):
-            is_spaced = separator == " " or form.is_spaced
-            plain = replace(form, is_spaced=is_spaced, encoding="utf-8")  # decoded already
+            strips_spaces = separator == " " or form.strips_spaces
+            plain = replace(
+                form, strips_spaces=strips_spaces, encoding="utf-8"
+            )  # decoded already
             yield options, replace(plain, **options)
 
 
-def _divided(lines: Sequence[tuple[int, str]], form: CsvFormat) -> list[_Row]:
+def _divided(lines: Sequence[tuple[int, str]], form: CsvDialect) -> list[_Row]:
     """Return the values of lines, without comments."""
     rows = list[_Row]()
     for number, line in lines:
@@ -170,7 +172,9 @@ def _is_number(value: str) -> bool:
     return is_matched and any(map(str.isdigit, value))
 
 
-def is_row(names: Sequence[str], rows: Sequence[Sequence[str]], form: CsvFormat) -> bool:
+def looks_like_data(
+    names: Sequence[str], rows: Sequence[Sequence[str]], form: CsvDialect
+) -> bool:
     """Return whether column names look like a row: with numbers where rows have numbers.
 
     Not so those that count, such as 0, 1, 2 or 2024, 2025.
@@ -189,7 +193,7 @@ def is_row(names: Sequence[str], rows: Sequence[Sequence[str]], form: CsvFormat)
 
 
 def value_options(
-    values: Sequence[str], form: CsvFormat, n_before: int = 0
+    values: Sequence[str], form: CsvDialect, n_before: int = 0
 ) -> dict[str, Any]:
     """Return the options by which the text of a column is numbers; {} if it is text.
 
@@ -197,7 +201,7 @@ def value_options(
     ----------
     values : sequence of str
         "" where there is nothing.
-    form : CsvFormat
+    form : CsvDialect
         What they were read with.
     n_before : int, default=0
         Lines before the first one.
@@ -237,7 +241,7 @@ def value_options(
     return options | {"na_values": [*form.na_values, *markers]}
 
 
-def _others(values: Sequence[tuple[int, str]], form: CsvFormat) -> list[tuple[int, str]]:
+def _others(values: Sequence[tuple[int, str]], form: CsvDialect) -> list[tuple[int, str]]:
     """Return what is neither a number nor a marker of a missing one."""
     return [
         (i, value)
@@ -270,7 +274,7 @@ def _csv_option(item: tuple[str, Any]) -> str:
     )
 
 
-def comment_of(value: str, form: CsvFormat) -> dict[str, Any]:
+def comment_option(value: str, form: CsvDialect) -> dict[str, Any]:
     """Return the option that reads lines which begin like this as comments, if they may."""
     found = [sign for sign in _COMMENTS if value.lstrip().startswith(sign)]
     return {"comment": found[0]} if found and not form.comment else {}

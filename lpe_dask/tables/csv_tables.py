@@ -19,29 +19,29 @@ import pyarrow as pa
 
 from lpe_dask.storage import redact, retried
 from lpe_dask.tables import hive_partitions
-from lpe_dask.tables.column_names import as_given, as_option
+from lpe_dask.tables.column_names import format_option, resolve_names
 from lpe_dask.tables.compressed import COMPRESSED
 from lpe_dask.tables.csv_blocks import (
     COMPARED,
     CsvBlock,
     beginning,
     cut,
-    is_beyond,
+    exceeds_float64,
     is_exact,
     read_lines,
 )
-from lpe_dask.tables.csv_dialect import CsvFormat
+from lpe_dask.tables.csv_dialect import CsvDialect
 from lpe_dask.tables.csv_errors import TO_UTF8, CsvLineError, header
 from lpe_dask.tables.csv_sniffing import (
     LOOKED_AT,
-    is_row,
     layout_options,
+    looks_like_data,
     remedy,
     value_options,
 )
 from lpe_dask.tables.errors import TableError
 from lpe_dask.tables.listing import path_of
-from lpe_dask.tables.parquet_files import READERS
+from lpe_dask.tables.parquet_files import N_READER_THREADS
 from lpe_dask.tables.schema_diff import differences
 from lpe_dask.tables.value_types import BOOLEAN, TEXT, WHOLE
 
@@ -83,7 +83,7 @@ def open_files(
         If a file cannot be read, or looks like one that is to be read otherwise; or if
         files without column names have other numbers of columns.
     """
-    form = CsvFormat()
+    form = CsvDialect()
     if given:
         from lpe_dask.tables.csv_options import CsvOptions  # not for workers
 
@@ -98,11 +98,11 @@ def open_files(
     keys, unlike = hive_partitions.of_files(names, {*first.names, *differing})
     measured = first.names
     if columns is not None:
-        measured = as_given(columns, [*measured, *keys[0]])
+        measured = resolve_names(columns, [*measured, *keys[0]])
     kind_of = {n: kinds.get(i) for i, n in enumerate(measured) if n not in keys[0]}
     if categorical is not None and not isinstance(categorical, str):
         # A code such as 007 is no number, whatever the others look like.
-        named = {*as_given(categorical, measured)} & kind_of.keys()
+        named = {*resolve_names(categorical, measured)} & kind_of.keys()
         for name in named & {*first.names}:
             if not pa.types.is_boolean(sample.schema.field(name).type):
                 kind_of[name] = TEXT
@@ -114,8 +114,8 @@ def open_files(
     marked = pa.schema(
         f.with_metadata(COMPARED) if kind_of.get(f.name) == WHOLE else f for f in schema
     )
-    is_whole = not form.is_cut or any(_is_compressed(name) for name in names)
-    if not form.is_cut:
+    is_whole = not form.is_splittable or any(_is_compressed(name) for name in names)
+    if not form.is_splittable:
         logger.info("%s: each file is read at once, as %s", redact(names[0]), form.encoding)
     blocks = [
         CsvBlock(
@@ -145,7 +145,7 @@ def _columns_of(filesystem: Any, names: list[str], first: _Beginning) -> list[li
             )
         return other.names
 
-    with ThreadPoolExecutor(READERS) as readers:
+    with ThreadPoolExecutor(N_READER_THREADS) as readers:
         found = list(readers.map(of_file, names))
     if not form.has_header and len({*map(len, found)}) > 1:
         widths = dict(zip(map(len, found), names, strict=True))
@@ -158,7 +158,7 @@ def _columns_of(filesystem: Any, names: list[str], first: _Beginning) -> list[li
 
 
 @retried
-def count_rows(filesystem: Any, names: list[str], form: CsvFormat) -> int:
+def count_rows(filesystem: Any, names: list[str], form: CsvDialect) -> int:
     """Return about how many rows files have together."""
     content, is_whole = beginning(filesystem, names[0])
     lines = content.splitlines(keepends=True)
@@ -210,7 +210,7 @@ class _Beginning:
     name : str
     content : bytes
         As it is in the file.
-    form : CsvFormat
+    form : CsvDialect
         What it is read with.
     given : mapping
         The options that were given.
@@ -228,7 +228,7 @@ class _Beginning:
 
     name: str
     content: bytes
-    form: CsvFormat
+    form: CsvDialect
     given: Mapping[str, Any]
     line: bytes
     names: list[str]
@@ -241,7 +241,7 @@ class _Beginning:
         cls,
         filesystem: Any,
         name: str,
-        form: CsvFormat,
+        form: CsvDialect,
         given: Mapping[str, Any],
         first: _Beginning | None = None,
     ) -> _Beginning:
@@ -269,7 +269,7 @@ class _Beginning:
             raise TableError(_layout(name, content, form, given) or text) from error
         for i, column in enumerate(() if sample is None else sample.columns):
             # Fractions may follow small whole numbers.
-            if pa.types.is_integer(column.type) and not is_beyond(column):
+            if pa.types.is_integer(column.type) and not exceeds_float64(column):
                 sample = sample.set_column(i, names[i], column.cast(pa.float64()))
         return cls(name, content, form, given, line, names, n_before, rest, sample)
 
@@ -288,7 +288,7 @@ class _Beginning:
         there = [name for name in measured if name in self.names]
         is_there = len(there) == len(measured)
         is_decided = (named is not None and is_there) or {*self.given} & {"header", "names"}
-        looks_odd = not is_decided and is_row(self.names, rows, self.form)
+        looks_odd = not is_decided and looks_like_data(self.names, rows, self.form)
         texts = [name for name in there if _is_text(self.sample.schema.field(name).type)]
         if looks_odd or texts or not is_there:
             layout = _layout(self.name, self.content, self.form, self.given)
@@ -317,7 +317,7 @@ class _Beginning:
         raise TableError(
             f"{self.name}: column {first!r} looks like numbers that are written in another "
             f"way; to read it: {remedy(options, self.given)}. If it is text, name it: "
-            f"{as_option('--categorical', [first])}."
+            f"{format_option('--categorical', [first])}."
         )
 
 
@@ -325,14 +325,14 @@ def _is_text(type_: pa.DataType) -> bool:
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
-def _layout(name: str, content: bytes, form: CsvFormat, given: Mapping[str, Any]) -> str:
+def _layout(name: str, content: bytes, form: CsvDialect, given: Mapping[str, Any]) -> str:
     """Return an error that says how to read a file by its looks; "" if it is plain."""
     if options := layout_options(content, form, given):
         return f"{name}: it looks like a file to be read by {remedy(options, given)}."
     return ""
 
 
-def _separator(line: bytes, form: CsvFormat) -> str:
+def _separator(line: bytes, form: CsvDialect) -> str:
     """Return the separator of a file by its first line."""
     try:
         return csv.Sniffer().sniff(line.decode(errors="replace"), CSV_SEPARATORS).delimiter
@@ -340,7 +340,7 @@ def _separator(line: bytes, form: CsvFormat) -> str:
         return ";" if "," in (form.decimal, form.thousands) else form.separator
 
 
-def _whole_rows(lines: bytes, form: CsvFormat) -> bytes:
+def _whole_rows(lines: bytes, form: CsvDialect) -> bytes:
     """Return lines without the last one, which may be cut, also within quotes."""
     rows, is_open = lines.splitlines(keepends=True), form.is_open(lines)
     while rows:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from lpe_dask.tables.errors import PrecisionError
 
 #: Units that float64 holds, on each side of zero.
-MOST_UNITS = 2**53
+MAX_EXACT = 2**53
 
 #: Decimals of up to so many digits have fewer units.
 _FEW_DIGITS = 15
@@ -37,7 +37,7 @@ _NUMBERS = (Real, Decimal, np.bool_, type(None), type(pd.NA))
 
 
 @dataclass(frozen=True, slots=True)
-class Minima:
+class ColumnOffsets:
     """The columns of a table whose numbers are measured from their least one.
 
     Attributes
@@ -64,7 +64,7 @@ class Minima:
 
 
 #: Where all columns are measured from zero.
-NO_MINIMA = Minima()
+NO_OFFSETS = ColumnOffsets()
 
 
 def numbers_of(
@@ -85,7 +85,7 @@ def numbers_of(
         is_there = column.notna().to_numpy()
         present = column if is_there.all() else column[is_there]
         for value in (int(present.min()), int(present.max())) if len(present) else ():
-            if abs(value - (origin or 0)) > MOST_UNITS:
+            if abs(value - (origin or 0)) > MAX_EXACT:
                 raise _beyond(label, value, origin)
         if origin is not None:
             dtype = np.uint64 if "uint" in str(column.dtype).lower() else np.int64
@@ -108,7 +108,7 @@ def numbers_of(
         return None
     if origin is not None:
         return np.array([_difference(x, label, origin) for x in objects], np.float64)
-    if (beyond := next(filter(is_beyond, objects), None)) is not None:
+    if (beyond := next(filter(exceeds_float64, objects), None)) is not None:
         raise _beyond(label, beyond, None)
     return pd.Series(objects, dtype=object).to_numpy(np.float64, na_value=np.nan)
 
@@ -135,9 +135,9 @@ def _difference(value: Any, label: str, origin: int) -> float:
         return np.nan if value is None or value is pd.NA else float(value)
     value = value.item() if isinstance(value, np.generic) else value
     difference, digits = Fraction(value) - origin, digits_after_point(value)
-    if abs(difference) * 10**digits > MOST_UNITS:
+    if abs(difference) * 10**digits > MAX_EXACT:
         raise _beyond(label, value, origin)
-    if isinstance(value, float) and abs(value) >= MOST_UNITS:
+    if isinstance(value, float) and abs(value) >= MAX_EXACT:
         raise PrecisionError(
             f"{label} has the float {value!r}, but nominal rows have whole numbers or "
             f"decimals of so many digits there that floats leave some out. Give it in "
@@ -152,15 +152,15 @@ def is_finite(value: Any) -> bool:
     return is_there and (isinstance(value, Integral) or math.isfinite(value))
 
 
-def is_beyond(value: Any) -> bool:
+def exceeds_float64(value: Any) -> bool:
     """Return whether float64 may lose digits of a number; floats have lost theirs."""
     if isinstance(value, Decimal):
         if not value.is_finite() or not value:
             return False
         if len(value.as_tuple().digits) <= _FEW_DIGITS and value.adjusted() < _FEW_DIGITS:
             return False
-        return abs(Fraction(value)) * 10 ** digits_after_point(value) > MOST_UNITS
-    return isinstance(value, Integral) and abs(int(value)) > MOST_UNITS
+        return abs(Fraction(value)) * 10 ** digits_after_point(value) > MAX_EXACT
+    return isinstance(value, Integral) and abs(int(value)) > MAX_EXACT
 
 
 def digits_after_point(value: Any) -> int:

@@ -28,14 +28,14 @@ from dask.utils import natural_sort_key
 
 from lpe_dask.storage import check_regular, redact, redact_and_hash, retried
 from lpe_dask.tables import csv_tables, parquet_files
-from lpe_dask.tables.column_names import as_given
-from lpe_dask.tables.column_selection import AllBut
+from lpe_dask.tables.column_names import resolve_names
+from lpe_dask.tables.column_selection import ExcludedColumns
 from lpe_dask.tables.compressed import COMPRESSED
 from lpe_dask.tables.csv_blocks import CsvBlock
 from lpe_dask.tables.interop import frame_of_arrow
-from lpe_dask.tables.layout_checks import check_plain
+from lpe_dask.tables.layout_checks import check_layout
 from lpe_dask.tables.listing import is_local, list_files, path_of
-from lpe_dask.tables.parquet_files import READERS, index_names
+from lpe_dask.tables.parquet_files import N_READER_THREADS, index_names
 from lpe_dask.tables.value_types import kind_of_arrow
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ _CHANGED = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "crea
 _PARQUET = (".parquet", ".parq", ".pq")
 _CSV = (".csv", ".tsv", ".txt")
 
-_ALL = AllBut(())
+_ALL = ExcludedColumns(())
 
 #: Where the files of a table are: one place, or several whose rows follow each other.
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -109,7 +109,7 @@ class FileTable:
                 raise ValueError(self.differing[name])
 
     def default_columns(
-        self, categorical: str | Sequence[Any] | None, but: AllBut = _ALL
+        self, categorical: str | Sequence[Any] | None, but: ExcludedColumns = _ALL
     ) -> list[Any]:
         """Return the columns to measure where none are named; a log line says others.
 
@@ -118,7 +118,7 @@ class FileTable:
         chosen = but.of([*self.columns, *self.differing])
         self.check_same(chosen)
         named = () if categorical is None or categorical == "auto" else categorical
-        named = as_given(named, self.schema.names)
+        named = resolve_names(named, self.schema.names)
         left_out = [
             key for key in self.keys if key in chosen and key not in map(str, named)
         ]
@@ -158,7 +158,7 @@ class FileTable:
         n_rows = csv_tables.count_rows(files.filesystem, files.names, form)
         return [n_rows // len(self.parts)] * len(self.parts), False
 
-    def part_tokens(self) -> list[str]:
+    def partition_tokens(self) -> list[str]:
         """Return what tells each partition from those of a file that has changed."""
         stamps = self.files.stamps
         of_file = dict(zip(self.files.names, stamps, strict=True))
@@ -243,7 +243,7 @@ def open_table(
         )
         return FileTable(files, blocks, schema, None, differing)
     raise ValueError(
-        f"{shown_paths(path)} holds {_some(names)}. A table consists of Parquet files "
+        f"{format_paths(path)} holds {_some(names)}. A table consists of Parquet files "
         f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "
         f"others. Name the files, for example as a glob."
     )
@@ -251,7 +251,7 @@ def open_table(
 
 def read_frame(
     path: Paths,
-    columns: Sequence[Any] | AllBut | None = None,
+    columns: Sequence[Any] | ExcludedColumns | None = None,
     kinds: Mapping[int, str | None] | None = None,
     categorical: str | Sequence[Any] | None = None,
 ) -> Any:
@@ -259,7 +259,7 @@ def read_frame(
 
     Without ``columns``, keys in names of folders only if they are ``categorical``.
     """
-    columns = named_columns(path, columns, categorical)
+    columns = resolve_columns(path, columns, categorical)
     table = open_table(path, columns, kinds, categorical)
     if columns is not None:
         table.check_same(columns)
@@ -268,32 +268,32 @@ def read_frame(
     return frame if chosen == table.columns else frame[chosen]
 
 
-def named_columns(
+def resolve_columns(
     path: Paths,
-    columns: Sequence[Any] | AllBut | None,
+    columns: Sequence[Any] | ExcludedColumns | None,
     categorical: str | Sequence[Any] | None,
 ) -> Sequence[Any] | None:
     """Return columns of the table at ``path`` by their names; None: all.
 
     Of a CSV they are named before the table is opened, as all others of it are text.
     """
-    if not isinstance(columns, AllBut):
+    if not isinstance(columns, ExcludedColumns):
         return columns
     return open_table(path, ()).default_columns(categorical, columns)
 
 
-def is_paths(X: Any) -> bool:
+def is_path_like(X: Any) -> bool:
     """Return whether ``X`` is `Paths`, rather than rows."""
     parts = X if isinstance(X, list | tuple) and len(X) > 0 else [X]
     return all(isinstance(part, str | PathLike) for part in parts)
 
 
-def shown_paths(path: Paths) -> str:
+def format_paths(path: Paths) -> str:
     """Return what to call the places of a table in a message."""
-    return redact(" and ".join(paths_in(path)))
+    return redact(" and ".join(as_paths(path)))
 
 
-def is_there(path: str | PathLike[str]) -> bool:
+def path_exists(path: str | PathLike[str]) -> bool:
     """Return whether there is a file of a table at ``path``."""
     try:
         _files_at(fspath(path))
@@ -302,7 +302,7 @@ def is_there(path: str | PathLike[str]) -> bool:
     return True
 
 
-def paths_in(path: Paths) -> list[str]:
+def as_paths(path: Paths) -> list[str]:
     """Return the places of a table as strings."""
     return [fspath(p) for p in ([path] if isinstance(path, str | PathLike) else path)]
 
@@ -317,18 +317,20 @@ def find_files(path: Paths) -> TableFiles:
     ValueError
         If they are on different storages, or a file is named more than once.
     """
-    found = [_files_at(one) for one in paths_in(path)]
+    found = [_files_at(one) for one in as_paths(path)]
     if not found:
         raise FileNotFoundError(
             "no files are named. Give at least one file, folder or glob."
         )
     if len({filesystem.protocol for filesystem, _ in found}) > 1:
         raise ValueError(
-            f"{shown_paths(path)} are on different storages. Give files of one of them."
+            f"{format_paths(path)} are on different storages. Give files of one of them."
         )
     filesystem, names = found[0][0], [name for _, of_place in found for name in of_place]
-    check_plain(filesystem, [of_place for _, of_place in found])
-    with ThreadPoolExecutor(READERS) as readers:  # a request each, where files were named
+    check_layout(filesystem, [of_place for _, of_place in found])
+    with ThreadPoolExecutor(
+        N_READER_THREADS
+    ) as readers:  # a request each, where files were named
         stamps = list(readers.map(partial(_stamp, filesystem), names))
     known: dict[Any, str] = {}
     for name, (file, _) in zip(names, stamps, strict=True):

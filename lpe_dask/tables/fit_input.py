@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection, tokenize
 
-from lpe_dask.tables.files import is_paths, paths_in
+from lpe_dask.tables.files import as_paths, is_path_like
 
 
-class Origin:
+class FitInput:
     """The input of `LPE.fit`, if it is still available.
 
     A copy of a model keeps paths only: rows would be sent along with it.
@@ -30,8 +30,8 @@ class Origin:
         rows = self.rows
         if rows is None or type(X) is not type(rows):
             return False
-        if is_paths(X):
-            return paths_in(X) == paths_in(rows)
+        if is_path_like(X):
+            return as_paths(X) == as_paths(rows)
         if is_dask_collection(X):
             return bool(tokenize(X) == tokenize(rows))
         if isinstance(X, pd.DataFrame):
@@ -39,7 +39,7 @@ class Origin:
         return X is rows or (isinstance(X, np.ndarray) and np.array_equal(X, rows))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Origin, (self.rows if is_paths(self.rows) else None,)
+        return FitInput, (self.rows if is_path_like(self.rows) else None,)
 
     def __dask_tokenize__(self) -> str:
         """Return the same value for all: no result depends on it."""

@@ -1,7 +1,7 @@
 """Take tables in memory that are no frames by the names of their columns.
 
 Polars and what else narwhals knows | Arrow | dict of columns | rows with names
-    --as_table--> NamedTable: a pandas frame, and the kind of its results
+    --as_table--> ConvertedTable: a pandas frame, and the kind of its results
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import pyarrow as pa
 from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
-from lpe_dask.tables.arrays import array_of
-from lpe_dask.tables.column_names import places_of
+from lpe_dask.tables.arrays import as_array
+from lpe_dask.tables.column_names import positions_by_name
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
 
 
 @dataclass(frozen=True, slots=True)
-class NamedTable:
+class ConvertedTable:
     """A table in memory of another kind than pandas'.
 
     Attributes
@@ -61,32 +61,32 @@ def as_table(X: Any, columns: Sequence[Any] | None = None) -> Any:
 
     Returns
     -------
-    X : NamedTable or object
+    X : ConvertedTable or object
 
     Raises
     ------
     ValueError, TypeError
         For a dict or rows with names that are no table.
     """
-    if isinstance(X, NamedTable | pd.DataFrame | pd.Series | str | PathLike):
+    if isinstance(X, ConvertedTable | pd.DataFrame | pd.Series | str | PathLike):
         return X
     if is_dask_collection(X) and isinstance(getattr(X, "ndim", None), int):
         return X
     _check_is_table(X)
     if isinstance(X, list | tuple):
         rows = [_row(row) for row in X] if len(X) and _row(X[0]) is not None else None
-        return X if rows is None else NamedTable(_frame_of_rows(rows), NUMPY)
+        return X if rows is None else ConvertedTable(_frame_of_rows(rows), NUMPY)
     if isinstance(X, Mapping) and not hasattr(X, "ndim"):  # as sparse ones of scipy have
-        return NamedTable(_frame_of_columns(X), NUMPY)
+        return ConvertedTable(_frame_of_columns(X), NUMPY)
     if (names := getattr(getattr(X, "dtype", None), "names", None)) and len(X.shape) == 1:
         X = X if isinstance(X, np.ndarray) else np.asarray(X)
-        return NamedTable(_frame_of_columns({name: X[name] for name in names}), NUMPY)
+        return ConvertedTable(_frame_of_columns({name: X[name] for name in names}), NUMPY)
     if isinstance(X, np.ndarray):
         return X
     return _frame_of_library(X, columns)
 
 
-def values_and_kind(values: Any) -> tuple[NDArray[Any], str] | None:
+def from_library(values: Any) -> tuple[NDArray[Any], str] | None:
     """Return a series of another library as an array, and its kind; None for others."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values.to_numpy(zero_copy_only=False), ARROW
@@ -101,7 +101,7 @@ def values_and_kind(values: Any) -> tuple[NDArray[Any], str] | None:
     return series.to_numpy(), series.implementation.value
 
 
-def of_kind(values: NDArray[Any], name: str, kind: str) -> Any:
+def to_library(values: NDArray[Any], name: str, kind: str) -> Any:
     """Return values as the series of a kind."""
     if kind == NUMPY:
         return values
@@ -158,7 +158,7 @@ def _frame_of_library(X: Any, columns: Sequence[Any] | None) -> Any:
             X = read
         else:
             return X
-    return NamedTable(frame_of_arrow(X), kind)
+    return ConvertedTable(frame_of_arrow(X), kind)
 
 
 def _collected(lazy: Any, columns: Sequence[Any] | None) -> Any:
@@ -176,7 +176,7 @@ def _collected(lazy: Any, columns: Sequence[Any] | None) -> Any:
 
 def _needed(names: Sequence[str], columns: Sequence[Any] | None) -> list[str] | None:
     """Return the names of the columns that are needed; None if some are not there."""
-    places = places_of(names)
+    places = positions_by_name(names)
     if columns is None or not all(name in places for name in columns):
         return None
     return [names[places[name][0]] for name in columns]
@@ -271,12 +271,12 @@ def _column(values: Any) -> Any:
     if isinstance(values, pd.Series):
         return values
     if isinstance(values, Mapping):  # as pandas' to_dict gives them
-        return pd.Series(array_of([*values.values()]), pd.Index([*values], dtype=object))
+        return pd.Series(as_array([*values.values()]), pd.Index([*values], dtype=object))
     if hasattr(values, "__arrow_c_stream__") and np.ndim(values) == 1:
         values = pa.chunked_array(values)
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return frame_of_arrow(pa.table({"": values}))[""].array
-    values = array_of(values)
+    values = as_array(values)
     if isinstance(values, np.ndarray) and not values.dtype.isnative:
         return values.astype(values.dtype.newbyteorder("="))
     return values

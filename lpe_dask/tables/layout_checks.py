@@ -40,7 +40,7 @@ _LOGS = {
 _FINGERPRINT, _SUMMARY, _MANIFEST = "_run.json", "_summary.json", "manifest.json"
 
 
-def check_plain(filesystem: Any, places: Sequence[Sequence[str]]) -> None:
+def check_layout(filesystem: Any, places: Sequence[Sequence[str]]) -> None:
     """Raise ValueError for files that are not the rows of a table by themselves.
 
     Parameters

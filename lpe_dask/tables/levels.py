@@ -3,7 +3,7 @@
     column names, types --which of them--> places of the columns
     rows --one task a partition--> different values --merged in a tree--> Categories
 
-A column may have too many different values to keep, or too long ones: `MOST_LEVELS` and one
+A column may have too many different values to keep, or too long ones: `MAX_LEVELS` and one
 more are enough to know, and that there are long ones.
 """
 
@@ -21,13 +21,13 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from lpe_dask.tables.categories import (
+    MAX_LEVELS,
     MOST_CHARACTERS,
-    MOST_LEVELS,
     Categories,
     distinct,
 )
-from lpe_dask.tables.column_names import as_given, as_option, places_of
-from lpe_dask.tables.partitions import as_frame, in_part
+from lpe_dask.tables.column_names import format_option, positions_by_name, resolve_names
+from lpe_dask.tables.partitions import as_frame, error_context
 from lpe_dask.tables.table import Source, open_source
 from lpe_dask.tables.value_types import (
     BOOLEAN,
@@ -37,8 +37,8 @@ from lpe_dask.tables.value_types import (
     LEVEL_TYPES,
     TEXT,
     Level,
+    column_label,
     kind_of_type,
-    label_of,
 )
 from lpe_dask.tasks import compute, freeze, merge_tasks, new_array
 
@@ -46,7 +46,7 @@ from lpe_dask.tasks import compute, freeze, merge_tasks, new_array
 MERGED_LEVELS = 16
 
 #: Values of a column that are kept: one more than it may have.
-_ENOUGH = MOST_LEVELS + 1
+_ENOUGH = MAX_LEVELS + 1
 
 #: The smallest whole number of too many digits.
 _LONG = 10**MOST_CHARACTERS
@@ -73,7 +73,7 @@ class _Seen:
     kinds : frozenset of str
         Of the values of each partition, as `distinct` gives them.
     levels : frozenset
-        Up to `MOST_LEVELS` and one more.
+        Up to `MAX_LEVELS` and one more.
     has_long : bool
         Whether there are others, of more than `MOST_CHARACTERS`.
     n_values : int
@@ -132,11 +132,11 @@ def learn_categories(
         columns = {i: source.meta.iloc[:, i] for i in found}
         found = {i: of for i, of in found.items() if _is_categorical(columns[i], of)}
         _check_no_ids(list(source.meta.columns), found)
-    levels = [_levels(of, label_of(source.meta.columns[i])) for i, of in found.items()]
+    levels = [_levels(of, column_label(source.meta.columns[i])) for i, of in found.items()]
     return Categories(tuple(found), tuple(levels)) if found else None
 
 
-def categorical_places(
+def categorical_positions(
     frame: Any, kinds: Sequence[str | None], categorical: str | Sequence[Any] | None
 ) -> list[int]:
     """Return the positions of the categorical columns of a table in files; reads no rows.
@@ -162,8 +162,8 @@ def _places(frame: Any, categorical: str | Sequence[Any]) -> list[int]:
         is_category = [isinstance(of, pd.CategoricalDtype) for of in frame.dtypes]
         may_be = [kind in (None, TEXT, BOOLEAN) for kind in kinds]
         return [i for i in range(len(kinds)) if is_category[i] or may_be[i]]
-    names, places = list(frame.columns), places_of(frame.columns)
-    given = as_given(categorical, names)
+    names, places = list(frame.columns), positions_by_name(frame.columns)
+    given = resolve_names(categorical, names)
     if missing := [name for name in given if name not in places]:
         raise ValueError(
             f"categorical={list(categorical)} names {missing}, but the measured columns "
@@ -172,7 +172,7 @@ def _places(frame: Any, categorical: str | Sequence[Any]) -> list[int]:
     chosen = sorted(places[name][0] for name in given)
     for i in chosen:
         if not _may_have_levels(kinds[i]):
-            raise _not_categorical(label_of(names[i]), str(kinds[i]))
+            raise _not_categorical(column_label(names[i]), str(kinds[i]))
     return chosen
 
 
@@ -185,7 +185,7 @@ def _is_categorical(column: pd.Series, found: _Seen) -> bool:
     # Of objects. Booleans beside numbers are numbers; what else is no number is refused
     # as without categories.
     if TEXT in kinds and len(kinds) > 1:
-        raise _not_categorical(label_of(column.name), " and ".join(sorted(kinds)))
+        raise _not_categorical(column_label(column.name), " and ".join(sorted(kinds)))
     return bool(kinds) and kinds <= {TEXT, BOOLEAN}
 
 
@@ -196,11 +196,11 @@ def _check_no_ids(names: list[Any], found: Mapping[int, _Seen]) -> None:
             others = [name for i, name in enumerate(names) if i != place]
             named = [names[i] for i in found]
             raise ValueError(
-                f"{label_of(names[place])} has {len(seen.levels):,} different values in "
-                f"{seen.n_values:,} rows, so nearly every row would differ from all "
+                f"{column_label(names[place])} has {len(seen.levels):,} different values "
+                f"in {seen.n_values:,} rows, so nearly every row would differ from all "
                 f"others in it. Leave it out (columns={others}, "
-                f"{as_option('--columns', others)}), or if it is a category, name it "
-                f"(categorical={named}, {as_option('--categorical', named)})."
+                f"{format_option('--columns', others)}), or if it is a category, name it "
+                f"(categorical={named}, {format_option('--categorical', named)})."
             )
 
 
@@ -217,8 +217,8 @@ def _levels(seen: _Seen, label: str) -> tuple[Level, ...]:
         why = (
             f"values of more than {MOST_CHARACTERS:,} characters, too long to be a category"
         )
-    elif len(seen.levels) > MOST_LEVELS:
-        why = f"more than {MOST_LEVELS:,} different values, too many to be a category"
+    elif len(seen.levels) > MAX_LEVELS:
+        why = f"more than {MAX_LEVELS:,} different values, too many to be a category"
     elif not all(map(_is_unicode, seen.levels)):
         why = "text that is not Unicode (parts of surrogate pairs), which cannot be saved"
     if why:
@@ -273,7 +273,7 @@ def survey(
     n_read = min(most or len(keys), len(keys))
     function = partial(_of_part, places=positions, of_column=of_column)
     tasks = [
-        (in_part, keys[i], i, source.names, function, sizes[i])
+        (error_context, keys[i], i, source.names, function, sizes[i])
         for i in (k * len(keys) // n_read for k in range(n_read))
     ]
     # As blocks of an array, they are read like rows: see `settle`.
@@ -310,7 +310,7 @@ def _merged_columns(
 def _seen_of(column: pd.Series) -> _Seen:
     kind = kind_of_type(column.dtype)
     if not _may_have_levels(kind) and column.notna().any():
-        raise _not_categorical(label_of(column.name), str(kind))
+        raise _not_categorical(column_label(column.name), str(kind))
     kind, levels, positions = distinct(column)
     present = {level for level in levels if level is not None}
     short = {level for level in present if not _is_long(level)}
@@ -334,4 +334,4 @@ def _is_long(level: Level) -> bool:
 def _kept(levels: Iterable[Level]) -> frozenset[Level]:
     """Return the levels, and no more than are needed to refuse them."""
     kept = frozenset(levels)
-    return kept if len(kept) <= MOST_LEVELS else frozenset(sorted(kept, key=str)[:_ENOUGH])
+    return kept if len(kept) <= MAX_LEVELS else frozenset(sorted(kept, key=str)[:_ENOUGH])

@@ -38,7 +38,7 @@ def path_of(name: str) -> str:
     return re.split("[?#]", name, maxsplit=1)[0] if name.startswith(_WEB) else name
 
 
-def locate(path: str) -> tuple[Any, str]:
+def resolve_path(path: str) -> tuple[Any, str]:
     """Return the filesystem of a path or URL, and the name there.
 
     To fsspec ``::`` in a name makes a chain, such as ``zip://a.csv::b.zip``; in the name of
@@ -72,7 +72,7 @@ def list_files(path: str, is_of_table: Callable[[str], bool]) -> tuple[Any, list
     ValueError
         For a link that leads nowhere, or to a folder that it is in.
     """
-    filesystem, root = locate(path)
+    filesystem, root = resolve_path(path)
     filesystem.invalidate_cache()  # the files may have changed since the last listing
     is_there = os.path.lexists(root) if is_local(filesystem) else filesystem.exists(root)
     matches = [root] if is_there else _matches(filesystem, root)

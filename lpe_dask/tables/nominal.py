@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.tables.output_series import changed_rows, row_hashes
-from lpe_dask.tables.table import Table, with_known_rows
-from lpe_dask.tables.value_ranges import BlockValues, Ranges, ranges_of
+from lpe_dask.tables.output_series import row_hashes, rows_changed_message
+from lpe_dask.tables.table import Table, with_chunk_sizes
+from lpe_dask.tables.value_ranges import BlockRanges, ValueRanges, ranges_of
 from lpe_dask.tasks import (
     LocalValue,
     compute,
@@ -34,7 +34,7 @@ SAMPLE_ROWS, MIN_SAMPLED_ROWS = 16_384, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Nominal:
+class NominalRows:
     """The nominal rows that neighbors are searched among.
 
     Attributes
@@ -62,7 +62,7 @@ class Nominal:
     is_kept: NDArray[np.bool_] | None
     sample: NDArray[np.generic]
     checksums: list[int]
-    ranges: Ranges
+    ranges: ValueRanges
     row_hashes: NDArray[np.uint64] | None = None
     reread: Callable[[], da.Array] | None = None
 
@@ -79,7 +79,9 @@ class Nominal:
         return sum(self.input_chunks) - self.rows.shape[0]
 
 
-def read_nominal(table: Table, missing: str, categorical: Sequence[int] = ()) -> Nominal:
+def survey_nominal(
+    table: Table, missing: str, categorical: Sequence[int] = ()
+) -> NominalRows:
     """Return the finite rows of ``table``; reads it once, to count them.
 
     All later readings are compared with this one. If an array did not know the lengths of
@@ -132,7 +134,7 @@ def read_nominal(table: Table, missing: str, categorical: Sequence[int] = ()) ->
     numbers = None if is_whole else np.flatnonzero(is_kept)
     finite = partial(_finite_rows, sizes=sizes, checksums=checksums, numbers=numbers)
     reread = None if table.reread is None else partial(finite, table.reread, name)
-    return Nominal(
+    return NominalRows(
         finite(lambda: source, name), sizes, None if is_kept.all() else is_kept,
         np.concatenate(samples), checksums, ranges_of(values),
         np.concatenate(hashes) if is_frame else None, reread,
@@ -147,8 +149,8 @@ def _finite_rows(
     checksums: list[int],
     numbers: NDArray[np.int64] | None,
 ) -> da.Array:
-    settled = freeze(checked_rows(with_known_rows(read(), sizes), checksums), name)
-    return settled if numbers is None else freeze(take_rows(settled, numbers), "lpe-part")
+    settled = freeze(validated_rows(with_chunk_sizes(read(), sizes), checksums), name)
+    return settled if numbers is None else freeze(select_rows(settled, numbers), "lpe-part")
 
 
 def _refuse(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
@@ -177,7 +179,7 @@ def _survey_blocks(
     return tuple(map(list, zip(*surveys, strict=True)))
 
 
-def checked_rows(rows: da.Array, checksums: list[int]) -> da.Array:
+def validated_rows(rows: da.Array, checksums: list[int]) -> da.Array:
     """Return the same rows, lazily; a chunk that has changed raises ValueError.
 
     Parameters
@@ -199,7 +201,7 @@ def checksum(rows: NDArray[np.generic]) -> int:
     return zlib.crc32(np.ascontiguousarray(rows).data)
 
 
-def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
+def select_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
     """Return some rows, lazily, in their order, in known chunks that are not empty.
 
     Parameters
@@ -223,7 +225,7 @@ def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
     return new_array("take", tasks, [rows, *chosen[:1]], chunks, meta_of(rows))
 
 
-def even_sample(rows: da.Array) -> NDArray[np.generic]:
+def systematic_sample(rows: da.Array) -> NDArray[np.generic]:
     """Return up to `SAMPLE_ROWS` rows, the same however all are divided; computes.
 
     Parameters
@@ -233,7 +235,7 @@ def even_sample(rows: da.Array) -> NDArray[np.generic]:
     """
     n_rows = rows.shape[0]
     n_sampled = min(n_rows, SAMPLE_ROWS)
-    (sample,) = compute(take_rows(rows, np.arange(n_sampled) * n_rows // n_sampled))
+    (sample,) = compute(select_rows(rows, np.arange(n_sampled) * n_rows // n_sampled))
     return np.asarray(sample)
 
 
@@ -257,11 +259,11 @@ def _survey(
     is_finite = np.isfinite(rows)
     if is_finite.all():  # by row and by column it takes several times as long
         bad = np.zeros(n_features, np.int64)
-        values = BlockValues.of(rows, categorical)
+        values = BlockRanges.of(rows, categorical)
         return np.ones(n_rows, bool), bad, rows[which], *known, values
     is_whole = is_finite.all(axis=1)
     bad = (~is_finite).sum(axis=0)
-    values = BlockValues.of(rows[is_whole], categorical)
+    values = BlockRanges.of(rows[is_whole], categorical)
     return is_whole, bad, rows[which[is_whole[which]]], *known, values
 
 
@@ -270,10 +272,12 @@ def _checked(
 ) -> NDArray[np.generic]:
     if len(rows) != n_rows:
         raise ValueError(
-            changed_rows(f"has {len(rows)} rows instead of {n_rows} in partition {number}")
+            rows_changed_message(
+                f"has {len(rows)} rows instead of {n_rows} in partition {number}"
+            )
         )
     if checksum(rows) != expected:
-        raise ValueError(changed_rows(f"has other rows in partition {number}"))
+        raise ValueError(rows_changed_message(f"has other rows in partition {number}"))
     return rows
 
 

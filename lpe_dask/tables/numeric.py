@@ -17,13 +17,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lpe_dask.tables.column_names import as_option
+from lpe_dask.tables.column_names import format_option
 from lpe_dask.tables.exact_numbers import complex_error, numbers_of
 from lpe_dask.tables.value_types import (
     LEVEL_TYPES,
+    column_label,
     kind_of_type,
     kind_of_values,
-    label_of,
 )
 
 #: Whether text in files comes as objects, as dates and lists do, which pandas 3 ended.
@@ -69,7 +69,7 @@ def _remedy(frame: pd.DataFrame, others: Collection[int], but: Collection[int]) 
 
     def given(**places: Collection[int]) -> str:
         names = {key: [frame.columns[i] for i in sorted(of)] for key, of in places.items()}
-        options = " ".join(as_option(f"--{key}", of) for key, of in names.items())
+        options = " ".join(format_option(f"--{key}", of) for key, of in names.items())
         return f"{', '.join(f'{key}={of}' for key, of in names.items())} ({options})"
 
     index: Any = frame.columns
@@ -172,7 +172,7 @@ def float_rows(
 def _numbers_at(
     frame: pd.DataFrame, place: int, origins: Mapping[int, int]
 ) -> NDArray[Any] | None:
-    label = label_of(frame.columns[place])
+    label = column_label(frame.columns[place])
     return numbers_of(frame.iloc[:, place], label, origins.get(place))
 
 

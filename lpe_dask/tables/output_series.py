@@ -17,7 +17,7 @@ from dask.core import flatten
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.tables.interop import of_kind, values_and_kind
+from lpe_dask.tables.interop import from_library, to_library
 from lpe_dask.tables.numeric import float_rows
 from lpe_dask.tasks import (
     LocalValue,
@@ -48,7 +48,7 @@ def to_series(values: da.Array | NDArray[Any], name: str, index: pd.Index) -> pd
 
 def to_foreign(values: da.Array | NDArray[Any], name: str, kind: str) -> Any:
     """Return the values as a series of a kind; computes."""
-    return of_kind(to_numpy(values, name), name, kind)
+    return to_library(to_numpy(values, name), name, kind)
 
 
 def to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
@@ -57,7 +57,7 @@ def to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
     return _row_numbers(frame).map_partitions(_take_rows, name, *_whole(values), meta=meta)
 
 
-def to_checked_series(values: da.Array, name: str, frame: Any, rows: da.Array) -> Any:
+def to_verified_series(values: da.Array, name: str, frame: Any, rows: da.Array) -> Any:
     """Return the same for values of rows that were read by themselves.
 
     Parameters
@@ -122,8 +122,8 @@ def map_values(
         return _on_series(values, function, name, *map(unwrap, arguments))
     if isinstance(values, da.Array):
         return map_blocks([values], function, *arguments, name=name, dtype=dtype)
-    if (found := values_and_kind(values)) is not None:
-        return of_kind(function(found[0], *map(unwrap, arguments)), name, found[1])
+    if (found := from_library(values)) is not None:
+        return to_library(function(found[0], *map(unwrap, arguments)), name, found[1])
     entered = as_frame_arguments(
         [to_task(argument, "lpe-shared") for argument in arguments]
     )
@@ -169,7 +169,7 @@ def _on_series(
 # Values of the nominal rows of a frame
 
 
-def look_up(
+def lookup_rows(
     frame: Any,
     source: Any,
     hashes: LocalValue,
@@ -280,10 +280,12 @@ def _look_up(
     # Dask may read several partitions as one, but never a part of one.
     is_cut_as_before = start in edges and stop in edges
     if not is_cut_as_before or (len(numbers) == 0 and np.diff(edges).all()):
-        raise ValueError(changed_rows(f"has another partition from row {start} to {stop}"))
+        raise ValueError(
+            rows_changed_message(f"has another partition from row {start} to {stop}")
+        )
     hashes, *values = [_rows_of(some, start, stop) for some in given[: n_values + 1]]
     if not np.array_equal(hashes, row_hashes(float_rows(frame))):
-        raise ValueError(changed_rows(f"has other rows from row {start} to {stop}"))
+        raise ValueError(rows_changed_message(f"has other rows from row {start} to {stop}"))
     found = function(*values, *given[n_values + 1 :]) if function else values[0]
     return pd.Series(found, numbers.index, name=name)
 
@@ -305,7 +307,7 @@ def _rows_of(some: Any, start: int, stop: int) -> NDArray[Any]:
     return rows
 
 
-def changed_rows(how: str) -> str:
+def rows_changed_message(how: str) -> str:
     """Return the message for a table that changed after it was first read."""
     return (
         f"the nominal rows changed when they were read again: the table {how}. It is read "

@@ -45,7 +45,7 @@ _UNSEEN = (
 PARTITION_ROWS = 2**17
 
 #: Footers that are read at the same time.
-READERS = 16
+N_READER_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def _is_of_content(error: Exception) -> bool:
 
 
 def _footers(filesystem: Any, names: Sequence[str]) -> list[pq.FileMetaData]:
-    with ThreadPoolExecutor(READERS) as readers:
+    with ThreadPoolExecutor(N_READER_THREADS) as readers:
         return list(readers.map(partial(_footer, filesystem), names))
 
 

@@ -17,13 +17,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lpe_dask.tables.arrays import array_of
+from lpe_dask.tables.arrays import as_array
 from lpe_dask.tables.categories import Categories, coded
-from lpe_dask.tables.column_names import places_of
+from lpe_dask.tables.column_names import positions_by_name
 from lpe_dask.tables.errors import TableError
-from lpe_dask.tables.exact_numbers import MOST_UNITS, NO_MINIMA, Minima
+from lpe_dask.tables.exact_numbers import MAX_EXACT, NO_OFFSETS, ColumnOffsets
 from lpe_dask.tables.numeric import float_rows
-from lpe_dask.tables.value_types import label_of
+from lpe_dask.tables.value_types import column_label
 
 _REPAIR = "Correct it where the partitions are made, or in them, by map_partitions."
 
@@ -45,7 +45,7 @@ class RowEncoder:
     """
 
     names: list[Any] | int
-    minima: Minima = NO_MINIMA
+    minima: ColumnOffsets = NO_OFFSETS
     is_nominal: bool = False
     dtype: type[np.floating] | None = None
 
@@ -58,7 +58,7 @@ class RowEncoder:
         codes = {}
         for place, levels in zip(categories.places, categories.levels, strict=True):
             if place < frame.shape[1]:
-                column, label = frame.iloc[:, place], label_of(frame.columns[place])
+                column, label = frame.iloc[:, place], column_label(frame.columns[place])
                 codes[place] = coded(column, levels, label, is_nominal=self.is_nominal)
         origins = dict(zip(self.minima.places, self.minima.values, strict=True))
         return float_rows(frame, self.dtype, codes, origins)
@@ -68,7 +68,7 @@ def as_frame(part: Any) -> pd.DataFrame:
     """Return an array as a frame whose columns have numbers, without a copy of numbers."""
     if isinstance(part, pd.DataFrame):
         return part
-    array = array_of(part)
+    array = as_array(part)
     if array.dtype.kind in "mM":  # which pandas would convert to its own
         raise TypeError(
             f"X has dtype {array.dtype}, but rows must be real numbers or booleans. Drop "
@@ -84,7 +84,7 @@ def _is_plain(part: Any) -> bool:
     if not isinstance(part, np.ndarray) or isinstance(part, np.ma.MaskedArray):
         return False
     if part.dtype.kind in "iu" and part.dtype.itemsize == 8 and part.size > 0:
-        return max(-int(part.min()), int(part.max())) <= MOST_UNITS
+        return max(-int(part.min()), int(part.max())) <= MAX_EXACT
     return part.dtype.kind in "biuf"
 
 
@@ -99,7 +99,7 @@ def rows_of_part(
     encoder: RowEncoder,
 ) -> NDArray[Any]:
     """Return the rows of a partition or block, checked."""
-    return in_part(
+    return error_context(
         part, number, encoder.names, lambda x: encoder.rows(x, categories), n_rows
     )
 
@@ -118,7 +118,7 @@ def frame_of_part(
     return pd.DataFrame(rows, part.index, columns, copy=False)  # still in row order
 
 
-def in_part(
+def error_context(
     part: Any,
     number: int,
     names: list[Any] | int,
@@ -194,7 +194,7 @@ def part_of_columns(
         return pd.DataFrame(index=part.index, columns=columns, dtype=np.float64)
     if list(part.columns) == names:
         return part
-    places = places_of(part.columns)
+    places = positions_by_name(part.columns)
     found = [places.get(name, []) for name in names]
     for name, of_name in zip(names, found, strict=True):
         if len(of_name) != 1:

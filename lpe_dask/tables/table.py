@@ -24,24 +24,24 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.tables.arrays import array_of
+from lpe_dask.tables.arrays import as_array
 from lpe_dask.tables.categories import Categories
 from lpe_dask.tables.column_names import check_names
-from lpe_dask.tables.columns import columns_at, is_frame, select_columns
-from lpe_dask.tables.exact_numbers import NO_MINIMA, Minima, are_numbers
-from lpe_dask.tables.files import is_paths, read_frame
-from lpe_dask.tables.interop import NamedTable, as_table
+from lpe_dask.tables.columns import is_frame, select_columns, select_positions
+from lpe_dask.tables.exact_numbers import NO_OFFSETS, ColumnOffsets, are_numbers
+from lpe_dask.tables.files import is_path_like, read_frame
+from lpe_dask.tables.interop import ConvertedTable, as_table
 from lpe_dask.tables.numeric import check_numeric, float_rows, number_type
 from lpe_dask.tables.output_series import to_dask_series, to_foreign, to_numpy, to_series
 from lpe_dask.tables.partitions import (
     RowEncoder,
     as_frame,
+    error_context,
     frame_of_part,
-    in_part,
     part_of_columns,
     rows_of_part,
 )
-from lpe_dask.tables.value_types import check_kinds, kind_of_type, label_of
+from lpe_dask.tables.value_types import check_value_types, column_label, kind_of_type
 from lpe_dask.tasks import (
     LocalValue,
     as_frame_arguments,
@@ -105,16 +105,16 @@ class Source:
         if isinstance(self.X, da.Array):
             keys = [(self.X.name, i, 0) for i in range(self.X.numblocks[0])]
             return keys, list(self.X.chunks[0]), self.X
-        keys, graph = tasks_of_frame(self.checked_frame())
+        keys, graph = frame_tasks(self.checked_frame())
         return keys, [np.nan] * len(keys), graph
 
     def select(self, places: Sequence[int]) -> Source:
         """Return some columns of a lazy frame, so that no others are read."""
-        X = columns_at(self.X, list(places))
+        X = select_positions(self.X, list(places))
         return replace(self, X=X, names=list(X.columns), meta=meta_of(X))
 
 
-def tasks_of_frame(frame: Any) -> tuple[list[Any], Delayed]:
+def frame_tasks(frame: Any) -> tuple[list[Any], Delayed]:
     """Return the keys of the partitions of a dask frame, and the graph that has them.
 
     Only needed columns are read. A full optimization would also read several partitions as
@@ -136,10 +136,10 @@ def open_source(
 
     Parameters and errors as of `read_table`; ``kinds`` as of `files.open_table`.
     """
-    if is_in_files := is_paths(X):
+    if is_in_files := is_path_like(X):
         X = read_frame(X, columns=columns, kinds=kinds)
     X, kind = as_table(X, columns), None
-    if isinstance(X, NamedTable):
+    if isinstance(X, ConvertedTable):
         X, kind = X.frame, X.kind
     if getattr(getattr(X, "dtype", None), "names", None):
         raise TypeError(
@@ -160,7 +160,7 @@ def open_source(
     from sklearn.utils import check_array  # not for workers, which import this module
 
     array = check_array(
-        array_of(X), dtype=None, ensure_all_finite=False, ensure_2d=False, allow_nd=True,
+        as_array(X), dtype=None, ensure_all_finite=False, ensure_2d=False, allow_nd=True,
         ensure_min_samples=0,
     )  # fmt: skip
     _check_dimensions(array.ndim, array.shape)
@@ -211,7 +211,7 @@ def values_in_memory(X: Any, but: Collection[int]) -> pd.DataFrame:
         return check(source.X)
     keys, sizes, collection = source.parts()
     tasks = (
-        (in_part, key, i, source.names, check, n_rows)
+        (error_context, key, i, source.names, check, n_rows)
         for i, (key, n_rows) in enumerate(zip(keys, sizes, strict=True))
     )
     frames = compute(*new_tasks("values", tasks, [collection]))
@@ -265,7 +265,7 @@ def read_table(
     fitted_columns: Sequence[Any] | None = None,
     categories: Categories | None = None,
     *,
-    minima: Minima = NO_MINIMA,
+    minima: ColumnOffsets = NO_OFFSETS,
     is_nominal: bool = False,
 ) -> Table:
     """Return ``X`` as a `Table`.
@@ -306,14 +306,14 @@ def read_table(
             f"Found array with 0 feature(s) (shape={meta.shape}) while a minimum of 1 is "
             f"required."
         )
-    labels, objects = list(map(label_of, meta.columns)), _objects(meta)
-    check_kinds(list(map(kind_of_type, meta.dtypes)), labels, categories.kinds)
+    labels, objects = list(map(column_label, meta.columns)), _objects(meta)
+    check_value_types(list(map(kind_of_type, meta.dtypes)), labels, categories.kinds)
     if source.is_lazy:  # objects in files, such as lists or dates, are not numbers
         check_numeric(meta, categories.places, () if source.is_in_files else objects)
     is_plain = not (objects or categories.places or minima.places)
     encoder = RowEncoder(source.names, minima, is_nominal)
     if not source.is_lazy:
-        reread = cut_rows(encoder.rows(source.X, categories))
+        reread = chunk_array(encoder.rows(source.X, categories))
         names = None if isinstance(source.names, int) else source.names
         return Table(reread(), names, source.restore, reread=reread)
     if isinstance(source.X, da.Array):
@@ -363,10 +363,10 @@ def _of_partitions(
             frame_of_part, entered, encoder, meta=meta, enforce_metadata=False
         )
     read = read if is_plain else frame
-    index = columns_at(read, [0])
+    index = select_positions(read, [0])
     if source_names(index) == source_names(read):  # no less would be read
         index = frame
-    keys, frames = tasks_of_frame(frame)
+    keys, frames = frame_tasks(frame)
     tasks = ((float_rows, key, encoder.dtype) for key in keys)
     chunks = ((np.nan,) * len(keys), (len(names),))
     rows = new_array("rows", tasks, [frames], chunks, np.empty((0, 0), encoder.dtype))
@@ -374,7 +374,7 @@ def _of_partitions(
     return Table(rows, columns, restore, frame, read, is_lazy=True)
 
 
-def cut_rows(array: NDArray[Any]) -> Callable[[], da.Array]:
+def chunk_array(array: NDArray[Any]) -> Callable[[], da.Array]:
     """Return what gives rows of this process as a dask array, in a graph of the moment.
 
     A task for each chunk, no copy.
@@ -394,7 +394,7 @@ def _entered_rows(blocks: list[LocalValue], meta: NDArray[Any]) -> da.Array:
     return new_array("rows", tasks, entered, (sizes, (meta.shape[1],)), meta)
 
 
-def with_known_rows(rows: da.Array, sizes: Sequence[int]) -> da.Array:
+def with_chunk_sizes(rows: da.Array, sizes: Sequence[int]) -> da.Array:
     """Return the same array with known sizes of its row chunks."""
     return da.Array(
         rows.dask, rows.name, (tuple(sizes), rows.chunks[1]), meta=meta_of(rows)

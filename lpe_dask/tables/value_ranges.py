@@ -15,7 +15,7 @@ from lpe_dask.tasks import new_tasks
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class ValueRanges:
     """The values of nominal rows.
 
     Attributes
@@ -32,7 +32,7 @@ class Ranges:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockValues:
+class BlockRanges:
     """The values of a block of nominal rows.
 
     Attributes
@@ -48,7 +48,7 @@ class BlockValues:
     counts: list[NDArray[np.int64]]
 
     @classmethod
-    def of(cls, rows: NDArray[np.generic], places: Sequence[int]) -> BlockValues:
+    def of(cls, rows: NDArray[np.generic], places: Sequence[int]) -> BlockRanges:
         """Return the values of finite rows, with codes in the columns at the places."""
         if len(rows) == 0:
             none = np.full(rows.shape[1], np.inf)
@@ -58,7 +58,7 @@ class BlockValues:
         return cls(low.astype(np.float64), high.astype(np.float64), counts)
 
 
-def ranges_of(blocks: Sequence[BlockValues]) -> Ranges:
+def ranges_of(blocks: Sequence[BlockRanges]) -> ValueRanges:
     """Return the values of all blocks together; at least one has a row."""
     rare = []
     for counts in zip(*(block.counts for block in blocks), strict=True):
@@ -68,12 +68,12 @@ def ranges_of(blocks: Sequence[BlockValues]) -> Ranges:
         rare.append((int((total == 1).sum()), int((total > 1).sum())))
     low = np.min([block.low for block in blocks], axis=0)
     high = np.max([block.high for block in blocks], axis=0)
-    return Ranges(tuple(low.tolist()), tuple(high.tolist()), tuple(rare))
+    return ValueRanges(tuple(low.tolist()), tuple(high.tolist()), tuple(rare))
 
 
-def count_new_values(rows: da.Array, ranges: Ranges) -> list[Delayed]:
-    """Return a task for each block of rows, which gives what `unseen_values` does."""
-    function = partial(unseen_values, ranges=ranges)
+def count_new_values(rows: da.Array, ranges: ValueRanges) -> list[Delayed]:
+    """Return a task for each block of rows, which gives what `new_values` does."""
+    function = partial(new_values, ranges=ranges)
     blocks = ((function, (rows.name, i, 0)) for i in range(rows.numblocks[0]))
     return new_tasks("unseen", blocks, [rows])
 
@@ -81,8 +81,8 @@ def count_new_values(rows: da.Array, ranges: Ranges) -> list[Delayed]:
 # The function below runs inside tasks.
 
 
-def unseen_values(
-    rows: NDArray[np.generic], ranges: Ranges
+def new_values(
+    rows: NDArray[np.generic], ranges: ValueRanges
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return how many values of each column are missing, and how many no nominal row has.
 

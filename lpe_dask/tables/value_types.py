@@ -87,12 +87,12 @@ def kind_of_levels(levels: Sequence[Level]) -> str | None:
     return kinds[type(levels[0])] if levels else None
 
 
-def label_of(name: Any) -> str:
+def column_label(name: Any) -> str:
     """Return what to call a column in a message, by its name or its position."""
     return f"column {name!r}"
 
 
-def check_kinds(
+def check_value_types(
     found: Sequence[str | None], labels: Sequence[str], kinds: Mapping[int, str | None]
 ) -> None:
     """Raise TypeError if columns of these types cannot have levels, naming the column.

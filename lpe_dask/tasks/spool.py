@@ -6,9 +6,9 @@ r"""Keep data of this process on storage that its workers see, for as long as ta
 An entry is needed by the objects of this process that hold it, and by every task that a
 scheduler knows and that names it: results that were persisted, or are being computed, have
 no graph here any more. Tasks name entries by `EntryReference`, and a scheduler is asked
-which of those it holds before an entry goes. The folder goes with its last entry, at the end of
-Python at the latest; that of a process that died is removed by the next one that makes a
-spool in the same place.
+which of those it holds before an entry goes. The folder goes with its last entry, at the
+end of Python at the latest; that of a process that died is removed by the next one that
+makes a spool in the same place.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from lpe_dask.model.parameters import (
 )
 from lpe_dask.search import NeighborGraphParams
 from lpe_dask.storage import single_line
-from lpe_dask.tables import array_of
+from lpe_dask.tables import as_array
 
 #: A column is a combination of others if less than this share of its variance is its own.
 INDEPENDENT_SHARE = 1e-10
@@ -83,7 +83,7 @@ def given_parameter(
     if name not in params:
         return None
     try:
-        values = np.asarray(array_of(params[name]), dtype=np.float64)
+        values = np.asarray(as_array(params[name]), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ParameterError(
             f"metric_params[{name!r}] must be an array of numbers, for example a list of "

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.search import QuantileKnots
-from lpe_dask.tables import take_rows
+from lpe_dask.tables import select_rows
 from lpe_dask.tasks import compute
 
 #: Most rows of the sample, and most numbers. A share among so many rows is off by 0.0016
@@ -44,7 +44,7 @@ def learn_knots(
     if n_sampled < n_rows:
         rng = np.random.default_rng(int(seed or 0))
         drawn = rng.choice(n_rows, n_sampled, replace=False, shuffle=False)
-        rows = take_rows(rows, np.sort(drawn))
+        rows = select_rows(rows, np.sort(drawn))
     (sample,) = compute(rows)
     columns = zip(sample.T, low.tolist(), high.tolist(), strict=True)
     ended = [

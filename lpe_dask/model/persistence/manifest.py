@@ -39,10 +39,10 @@ from lpe_dask.search import NeighborGraphParams, QuantileKnots, Space, Statistic
 from lpe_dask.storage import Folder, first_problem, to_jsonable
 from lpe_dask.tables import (
     Categories,
-    Minima,
-    Ranges,
+    ColumnOffsets,
+    ValueRanges,
     name_from_json,
-    places_of,
+    positions_by_name,
 )
 
 #: Digits after the point that a decimal of nominal rows may have.
@@ -178,8 +178,8 @@ class Manifest(_Section):
     division: CalibrationSplit
     statistic: Statistic
     categories: Categories | None
-    ranges: Ranges
-    minima: Minima
+    ranges: ValueRanges
+    minima: ColumnOffsets
     space: Space
     neighbor_graph: NeighborGraphParams | None
     block_rows: list[PositiveInt]
@@ -201,7 +201,7 @@ class Manifest(_Section):
         """Yield whether something is wrong, and what; each relies on those before."""
         names, division, space = self.feature_names_in, self.division, self.space
         if names is not None:
-            n_different = len(places_of(map(name_from_json, names)))
+            n_different = len(positions_by_name(map(name_from_json, names)))
             is_named = n_different == len(names) == self.n_features_in
             yield not is_named, "the features have not as many different names"
         yield division.kind not in INCLUDES_SELF, "there is no such calibration"

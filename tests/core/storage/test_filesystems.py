@@ -10,14 +10,14 @@ import pytest
 from fsspec.implementations.ftp import FTPFileSystem
 
 from lpe_dask.storage import Folder, filesystem_of, filesystems
-from lpe_dask.tables.listing import locate
+from lpe_dask.tables.listing import resolve_path
 
 # That of fsspec takes for granted that it is connected.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*FTPFileSystem.__del__:pytest.PytestUnraisableExceptionWarning"
 )
 
-USES = [filesystem_of, Folder, locate]
+USES = [filesystem_of, Folder, resolve_path]
 
 
 @pytest.fixture(autouse=True)

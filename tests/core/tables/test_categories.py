@@ -24,9 +24,9 @@ from choosing import mostly_dealt, mostly_full
 from lpe_dask import LPE
 from lpe_dask.tables import levels
 from lpe_dask.tables.categories import (
+    MAX_LEVELS,
     MOST_CHARACTERS,
     MOST_EXAMPLES,
-    MOST_LEVELS,
     Categories,
     new_levels,
 )
@@ -367,12 +367,12 @@ def test_auto__refuses_text_among_numbers():
 
 
 def test_levels__are_no_more_than_the_most():
-    values = np.arange(3 * MOST_LEVELS) % (MOST_LEVELS + 1)
-    frame = pd.DataFrame({"few": values % MOST_LEVELS, "many": values})
+    values = np.arange(3 * MAX_LEVELS) % (MAX_LEVELS + 1)
+    frame = pd.DataFrame({"few": values % MAX_LEVELS, "many": values})
 
     for X in (frame, dd.from_pandas(frame, npartitions=40)):
         (levels,) = learn_categories(X, ["few"]).levels
-        assert levels == tuple(range(MOST_LEVELS))
+        assert levels == tuple(range(MAX_LEVELS))
         with pytest.raises(ValueError, match=r"'many' has more than 10,000 different"):
             learn_categories(X, ["few", "many"])
 

@@ -11,8 +11,8 @@ import pytest
 
 from choosing import dealt, mostly_dealt, mostly_full, pairs
 from lpe_dask import LPE
-from lpe_dask.tables.nominal import read_nominal
-from lpe_dask.tables.output_series import map_blocks, row_hashes, to_checked_series
+from lpe_dask.tables.nominal import survey_nominal
+from lpe_dask.tables.output_series import map_blocks, row_hashes, to_verified_series
 from lpe_dask.tables.table import read_table
 from lpe_dask.tasks import reread_once
 
@@ -164,7 +164,7 @@ def checked_sums(frame):
     """Return the sum of each row as results are whose rows were read by themselves."""
     rows = reread_once(read_table(frame).rows)
     sums = map_blocks([rows], lambda part: part.sum(axis=1), name="sum", dtype=float)
-    return to_checked_series(sums, "sum", frame, rows)
+    return to_verified_series(sums, "sum", frame, rows)
 
 
 @pytest.mark.parametrize("change", mostly_full(LATER, ["shrunk", "other", "emptied"]))
@@ -209,7 +209,7 @@ def test_to_checked_series__has_the_index_of_the_frame():
 def test_again__of_an_array_that_was_changed(missing):
     rows = np.random.default_rng(0).standard_normal((100, 2))
     rows[0, 0] = np.nan if missing == "drop" else 0
-    nominal = read_nominal(read_table(rows), missing)
+    nominal = survey_nominal(read_table(rows), missing)
 
     rows[-1, -1] += 1
 

@@ -14,8 +14,8 @@ import lpe_dask
 from choosing import mostly_dealt
 from lpe_dask import LPE
 from lpe_dask.cli import commands
-from lpe_dask.tables.column_names import as_given
-from lpe_dask.tables.columns import columns_at
+from lpe_dask.tables.column_names import resolve_names
+from lpe_dask.tables.columns import select_positions
 from lpe_dask.tables.table import read_table
 
 RNG = np.random.default_rng(0)
@@ -60,10 +60,10 @@ def test_score_samples__finds_columns_of_any_name(names, kind, tmp_path):
 
     for fitted in (model, lpe_dask.load(tmp_path / "model")):
         for order in ([0, 1, 2], [2, 0, 1]):
-            actual = fitted.score_samples(columns_at(queries, order))
+            actual = fitted.score_samples(select_positions(queries, order))
             np.testing.assert_array_equal(actual, expected)
         with pytest.raises(ValueError, match="the rows lack the columns"):
-            fitted.score_samples(columns_at(queries, [0, 1]))
+            fitted.score_samples(select_positions(queries, [0, 1]))
 
 
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
@@ -173,7 +173,7 @@ def test_read_table__calls_columns_by_their_names_in_messages():
     ],
 )
 def test_as_given__takes_text_for_the_one_name_written_so(given, names, meant):
-    assert as_given(given, names) == meant
+    assert resolve_names(given, names) == meant
 
 
 @pytest.fixture

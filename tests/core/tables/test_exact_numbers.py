@@ -14,7 +14,7 @@ import pytest
 import lpe_dask
 from choosing import mostly_dealt, mostly_full
 from lpe_dask import LPE
-from lpe_dask.tables import Minima, PrecisionError, learn_minima
+from lpe_dask.tables import ColumnOffsets, PrecisionError, learn_offsets
 
 START = 1_700_000_000_000_000_000
 SMALL = pd.DataFrame(
@@ -186,13 +186,13 @@ def test_learn_minima__loses_no_digits(values):
     )
 
     least = min(int(value) for value in values if not pd.isna(value))
-    assert learn_minima(frame, None) == Minima((0,), (least,), (0,))
+    assert learn_offsets(frame, None) == ColumnOffsets((0,), (least,), (0,))
 
 
 def test_learn_minima__passes_over_columns_without_numbers():
     frame = pd.DataFrame({"at": [START], "empty": [np.nan], "word": ["a"]})
 
-    assert learn_minima(frame, None) == Minima((0,), (START,), (0,))
+    assert learn_offsets(frame, None) == ColumnOffsets((0,), (START,), (0,))
 
 
 def test_fit__takes_the_least_value_of_rows_that_are_dropped():

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.tables.value_ranges import BlockValues, Ranges, count_new_values, ranges_of
+from lpe_dask.tables.value_ranges import (
+    BlockRanges,
+    ValueRanges,
+    count_new_values,
+    ranges_of,
+)
 
 #: Two columns of numbers, and the codes of one of categories.
 ROWS = st.lists(
@@ -27,7 +32,7 @@ def right(rows):
     times = Counter(Counter(columns[2]).values())
     low, high = (tuple(f(column) for column in columns) for f in (min, max))
     more = sum(n for of, n in times.items() if of > 1)
-    return Ranges(low, high, ((times[1], more),))
+    return ValueRanges(low, high, ((times[1], more),))
 
 
 @given(ROWS, st.lists(st.integers(0, 30), max_size=4))
@@ -36,7 +41,7 @@ def test_ranges__are_those_of_all_rows_however_these_are_cut(rows, cuts):
     array = np.array(rows)
     blocks = [array[a:b] for a, b in itertools.pairwise(edges)]
 
-    found = ranges_of([BlockValues.of(block, [2]) for block in blocks])
+    found = ranges_of([BlockRanges.of(block, [2]) for block in blocks])
 
     assert found == right(rows)
 
@@ -63,7 +68,7 @@ def test_unseen__of_numbers_of_any_type(kind):
     rows = np.array([[0, 1], [1, 1], [1, 0]]).astype(kind)
 
     (counts,) = dask.compute(
-        *count_new_values(da.from_array(rows), Ranges((0, 1), (1, 1), ()))
+        *count_new_values(da.from_array(rows), ValueRanges((0, 1), (1, 1), ()))
     )
 
     assert [of.tolist() for of in counts] == [[0, 0], [0, 1]]
