@@ -212,17 +212,17 @@ class Case:
             measured = of_part[np.searchsorted(part, chosen)]
         is_count = "radius" in self.arguments
 
-        def p_value(value, is_own=False):
+        def p_value(value, scores_nominal_rows=False):
             n = sum(bool(m <= value if is_count else m >= value) for m in measured)
             if is_conformal:
-                return definitions.conformal_p_value(n - is_own, len(measured))
+                return definitions.conformal_p_value(n - scores_nominal_rows, len(measured))
             return n / len(measured)
 
         own = self._statistic(nominal, reference)
         searched = everything if division.reference is None else division.reference
         own[searched] = self._statistic(reference, reference, exclude_self=True)
         p_own = np.array([p_value(value) for value in own])
-        p_own[chosen] = [p_value(value, is_own=True) for value in measured]
+        p_own[chosen] = [p_value(value, scores_nominal_rows=True) for value in measured]
         statistic = self._statistic(new, reference)
         p_new = np.array([p_value(value) for value in statistic])
         statistic[self.is_missing] = p_new[self.is_missing] = np.nan

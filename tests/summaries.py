@@ -60,7 +60,9 @@ def ordinary(n_rows: int = 4, n_columns: int = 5, n_runs: int = 6) -> dict[str, 
         "versions": {"python": "3.11.7", "lpe_dask": "0.1.0", "numpy": "2.4.6"},
         "made_from": {
             "data": [["file:///data/2026-11-25.parquet", 140_692, "1795610054.25"]],
-            "settings": {"columns": columns, "is_own": False, "alpha": 0.01, "fdr": None},
+            "settings": {
+                "columns": columns, "scores_nominal_rows": False, "alpha": 0.01, "fdr": None,
+            },
         },
         "output": "file:///out/2026-11-25", "model": "file:///out/model",
         "reasons": {
@@ -143,7 +145,7 @@ def with_fdr() -> dict[str, Any]:
 def own() -> dict[str, Any]:
     """A run whose rows were scored against each other."""
     summary = ordinary() | {"certificate": None, "calibration_check": None}
-    summary["made_from"]["settings"]["is_own"] = True
+    summary["made_from"]["settings"]["scores_nominal_rows"] = True
     reason = "rows were scored against each other: their p-values are ranks"
     drift = {"verdict": None, "reason": reason, "text": reason}
     return summary | {"drift": drift, "values": []}

@@ -62,7 +62,7 @@ def run(
     due = next_job(job, date)
     prepared = prepare(due, "replace" if overwrite else "keep")
     if prepared.is_finished():
-        prepared.tidy()
+        prepared.clean_up()
         logger.info("nothing to do")
         return None
     return prepared.execute()
@@ -204,7 +204,7 @@ def score_job(
     if model is not None:
         odd: dict[str, Any] = {"check_calibration": True} if check_calibration else {}
         odd |= {} if exclude is None else {"exclude": exclude}
-        check_is_alone(model, nominal, arguments | odd)
+        check_not_with_model(model, nominal, arguments | odd)
     reject_unknown_arguments("score_files", arguments)
     job = fit_job(
         nominal, model, columns=columns, exclude=exclude,
@@ -247,7 +247,7 @@ def _sources(paths: Paths) -> tuple[Source, ...]:
     return tuple(map(Source, as_paths(paths)))
 
 
-def check_is_alone(
+def check_not_with_model(
     model: str | PathLike[str], nominal: Any, arguments: Mapping[str, Any]
 ) -> None:
     """Raise ValueError if a saved model is given with what only a fit can take."""

@@ -36,14 +36,14 @@ class ColumnValues:
         The columns to measure of the rows to score.
     private : collection of str
         Columns whose names and values are not shown.
-    is_own : bool
+    scores_nominal_rows : bool
         Whether the rows are the nominal ones.
     """
 
     model: Fitted
     frame: Any
     private: Collection[str]
-    is_own: bool
+    scores_nominal_rows: bool
 
     def tasks(self, table: Table | None) -> list[Delayed] | None:
         """Return tasks that count values in each partition; None if none can be odd.
@@ -66,7 +66,7 @@ class ColumnValues:
 
     def section(self, stats: PartStats) -> list[dict[str, Any]]:
         """Return the section of a summary: columns with odd values, most of them first."""
-        unseen = (stats.unseen * (not self.is_own)).tolist()
+        unseen = (stats.unseen * (not self.scores_nominal_rows)).tolist()
         counts = zip(self.nominal(), stats.missing.tolist(), unseen, strict=False)
         values = [
             {"column": column.name, "missing": missing, "unseen": unseen}

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lpe_dask.batch.dated_output import DatedOutput
-from lpe_dask.batch.fingerprint import MADE_FROM, Fingerprint
+from lpe_dask.batch.fingerprint import FINGERPRINT_KEY, Fingerprint
 from lpe_dask.batch.output import PREDECESSOR_NAME, SUMMARY_NAME, write_json
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.monitoring import (
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 #: Most summaries of other days that are read to find one of the same series: with a model
 #: that is fitted again each day there is none.
-MOST_SUMMARIES = 100
+MAX_SUMMARIES = 100
 
 
 #: What reading a damaged summary raises, or one of another version.
@@ -142,7 +142,7 @@ class RunSeries:
             return
         before = self._summary(self.output, PREDECESSOR_NAME) or {}
         copied, of_before = (
-            {name: of_run.get(name) for name in (MADE_FROM, "drift")}
+            {name: of_run.get(name) for name in (FINGERPRINT_KEY, "drift")}
             for of_run in (summary, before)
         )
         write_json(self.output, PREDECESSOR_NAME, {**copied, "before": of_before})
@@ -221,7 +221,7 @@ class RunSeries:
             if self._is_own(summary) and not self._has_same_input(summary):
                 yield day, output, summary
             n_read += 1
-            if n_read == MOST_SUMMARIES:
+            if n_read == MAX_SUMMARIES:
                 return
 
     def _summary(self, output: str, name: str = SUMMARY_NAME) -> dict[str, Any] | None:
@@ -238,7 +238,7 @@ class RunSeries:
         return isinstance(section, dict) and section.get("series") == self.key
 
     def _has_same_input(self, summary: dict[str, Any]) -> bool:
-        made_from = summary.get(MADE_FROM)
+        made_from = summary.get(FINGERPRINT_KEY)
         return isinstance(made_from, dict) and made_from.get("data") == self.made_from.data
 
 

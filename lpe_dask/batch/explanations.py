@@ -55,7 +55,7 @@ ALL_PRIVATE = "all measured columns are private"
 _UNNAMED_INDEX = re.compile(r"^__index_level_(\d+)__$")
 
 #: Columns that are carried over into the summary, to identify a row.
-MOST_KEPT = 3
+MAX_ID_COLUMNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class ExplanationInput:
             for row in rows
             if row["is_anomaly"] and row["columns"] and row["note"] is None
         )
-        section = no_reasons(model, self.private, None) | {
+        section = empty_section(model, self.private, None) | {
             "rows": rows,
             "flagged_rows": int(is_flagged.sum()),
             "first_reasons": [
@@ -157,10 +157,10 @@ class ExplanationInput:
         """Return the first columns to carry over that are neither measured nor private."""
         measured = {*map(str, self.rows.columns), *self.private}
         names = [*self.kept.index_columns, *map(str, self.kept.columns)]
-        return [name for name in names if name not in measured][:MOST_KEPT]
+        return [name for name in names if name not in measured][:MAX_ID_COLUMNS]
 
 
-def no_reasons(model: Fitted, private: Sequence[str], why: str | None) -> dict[str, Any]:
+def empty_section(model: Fitted, private: Sequence[str], why: str | None) -> dict[str, Any]:
     """Return the section of a summary about reasons, without any.
 
     Parameters
@@ -282,7 +282,7 @@ def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
     if type(top) is not int or top < 1:
         raise ValueError(f"top={top!r} must be a whole number of at least 1.")
     url = fspath(output)
-    if not knows_reasons(url, top):
+    if not has_explanations(url, top):
         with reserved_output(url) as lock:
             _work_out(url, read_summary(url), top, lock)
     reasons = _stored(url)
@@ -291,7 +291,7 @@ def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
     return reasons[number < top]
 
 
-def knows_reasons(output: str, top: int) -> bool:
+def has_explanations(output: str, top: int) -> bool:
     """Return whether an output has the reasons of so many rows, if it has so many rows."""
     summary = read_summary(output)
     reasons = _stored(output)
@@ -310,7 +310,7 @@ def _stored(output: str) -> pd.DataFrame | None:
     return None if content is None else pd.read_parquet(io.BytesIO(content))
 
 
-def reason_lines(reasons: pd.DataFrame) -> str:
+def format_explanations(reasons: pd.DataFrame) -> str:
     """Return reasons as a table: a line for each row, with its first three columns."""
     lines = []
     for (part, row), of_row in reasons.groupby(["part", "row"], sort=False):

@@ -18,14 +18,14 @@ from lpe_dask.storage import LOCK_NAME, Folder, to_jsonable
 from lpe_dask.tables import FileTable
 
 #: Where in a summary the fingerprint is.
-MADE_FROM = "made_from"
+FINGERPRINT_KEY = "made_from"
 
 #: What to call the settings that differ.
 _WORDS = {
     "columns": "the columns to measure",
     "keep": "the columns to carry over",
     "model": "the nominal rows, the model or its parameters",
-    "is_own": "whether rows are scored among themselves",
+    "scores_nominal_rows": "whether rows are scored among themselves",
     "alpha": "alpha",
     "fdr": "fdr",
     "csv": "how CSV files are read",
@@ -54,7 +54,7 @@ class Fingerprint:
         """Tells this run from others."""
         return digest(self.content())
 
-    def is_like(self, other: Fingerprint) -> bool:
+    def same_input(self, other: Fingerprint) -> bool:
         """Return whether both are the same except for how the input was partitioned."""
         cut = ("n_parts", "versions")
         own, others = (
@@ -63,7 +63,7 @@ class Fingerprint:
         )
         return self.data == other.data and own == others
 
-    def can_resume_from(self, earlier: Fingerprint) -> bool:
+    def is_resumable_from(self, earlier: Fingerprint) -> bool:
         """Return whether all but the content of some files is the same as in another run.
 
         What that run has written from the other files is what this one would write: see
@@ -136,7 +136,7 @@ def read_fingerprint(url: str) -> Fingerprint | None:
         try:  # other OSErrors are no reason to start from scratch
             content = json.loads(folder.read(name) or b"")
             if name == SUMMARY_NAME:
-                content = content[MADE_FROM]
+                content = content[FINGERPRINT_KEY]
             data = [[str(file_name), *stamp] for file_name, *stamp in content["data"]]
             settings = dict(content["settings"])
             if not isinstance(settings["n_parts"], int) or settings["n_parts"] < 1:

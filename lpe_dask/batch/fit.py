@@ -19,9 +19,14 @@ from uuid import uuid4
 
 from lpe_dask.batch.errors import JobKeyError, input_errors_pass
 from lpe_dask.batch.fingerprint import digest
-from lpe_dask.batch.inputs import check_unchanged, csv_setting, open_measured, paths_of
+from lpe_dask.batch.inputs import (
+    check_unchanged,
+    csv_setting,
+    open_feature_columns,
+    paths_of,
+)
 from lpe_dask.batch.job import Job
-from lpe_dask.batch.output import check_output, remove_fits, tidy
+from lpe_dask.batch.output import check_output, clean_up, remove_fits
 from lpe_dask.model import (
     SEARCH_PARAMETERS,
     Checkpoint,
@@ -121,10 +126,10 @@ class Fit:
         logger.info("saved the model to %s", redact(self.url))
         return model
 
-    def tidy(self) -> None:
+    def clean_up(self) -> None:
         """Remove what a run has left that died when it had saved the model."""
         if self.url is not None:
-            tidy(self.url, locked_model_folder)
+            clean_up(self.url, locked_model_folder)
 
     def calibration_check(self, model: Fitted) -> dict[str, Any] | None:
         """Return what `LPE.check_calibration` finds, for a summary; computes.
@@ -180,10 +185,10 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     """
     section = job.nominal or job.score
     assert section is not None
-    nominal = data if job.is_own else paths_of(section.data, job.csv)
+    nominal = data if job.scores_nominal_rows else paths_of(section.data, job.csv)
     parameters = with_defaults(job.lpe_arguments)
     try:
-        table, frame = open_measured(
+        table, frame = open_feature_columns(
             nominal, section.measured, categorical=parameters["categorical"]
         )
     except ExclusionError as error:
@@ -193,7 +198,11 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     url = None if path is None else check_output(model_url(path), as_paths(nominal))
     source = source_of(table, list(frame.columns), parameters, job)
     is_exact = parameters["algorithm"] != "nn_descent"
-    is_whole = is_exact and parameters["calibration_size"] is None and takes_loo(parameters)
+    is_whole = (
+        is_exact
+        and parameters["calibration_size"] is None
+        and uses_leave_one_out(parameters)
+    )
     is_drawn = parameters["calibration"] != "auto" and not is_whole
     if is_drawn and parameters["random_state"] is None:
         parameters["random_state"] = int(source[:8], 16)
@@ -232,7 +241,7 @@ def _decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return decisive | approximate | {"pynndescent": metadata.version("pynndescent")}
 
 
-def takes_loo(parameters: Mapping[str, Any]) -> bool:
+def uses_leave_one_out(parameters: Mapping[str, Any]) -> bool:
     """Return whether the calibration is "loo", whatever the number of nominal rows."""
     calibration = parameters["calibration"]
     return calibration == "loo" or (

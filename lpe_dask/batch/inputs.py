@@ -55,7 +55,7 @@ def csv_setting(job: Job) -> dict[str, Any]:
     return {"csv": given} if given else {}
 
 
-def open_measured(
+def open_feature_columns(
     path: Paths,
     given: Sequence[Any] | ExcludedColumns | None,
     names: Sequence[Any] | None = None,
@@ -105,7 +105,7 @@ def tables_to_score(
 ) -> tuple[FileTable, Any]:
     """Return a table in files, and of it the frame of columns that a model measures."""
     kinds = value_types(model.categories)
-    table, rows = open_measured(data, columns, model.columns, kinds=kinds)
+    table, rows = open_feature_columns(data, columns, model.columns, kinds=kinds)
     if len(rows.columns) != model.n_features:
         raise ValueError(
             f"{format_paths(data)} has {len(rows.columns)} columns to measure, but the "

@@ -393,14 +393,14 @@ class Job(Section):
         return arguments
 
     @property
-    def is_own(self) -> bool:
+    def scores_nominal_rows(self) -> bool:
         """Whether the rows to score are the nominal ones, too."""
         return self.nominal is None and self.model.path is None
 
     @property
-    def why_no_drift_test(self) -> str | None:
+    def drift_test_obstacle(self) -> str | None:
         """Why runs are not tested for drift; None if they are."""
-        if self.is_own:
+        if self.scores_nominal_rows:
             return "rows were scored against each other: their p-values are ranks"
         if self.model.refit or self.has_dated_model:
             return "each run has a model of its own (refit, or {date} in what is fitted)"
@@ -418,7 +418,7 @@ class Job(Section):
         """
         drift = self.drift or DriftSection()
         tested = self.model_copy(update={"drift": drift})
-        if (why := tested.why_no_drift_test) is not None:
+        if (why := tested.drift_test_obstacle) is not None:
             raise ValueError(
                 f"there is no drift test for --fail-on-drift to ask: {why}. Leave the "
                 f"option out."
@@ -460,7 +460,11 @@ def conflicts(job: Job) -> Iterator[tuple[str, str, str]]:
             problem = f"{key}={values[0]!r}, but [model] has {values[1]!r}. Leave out one."
             yield name, key, problem
     if job.drift is not None and (model.refit or job.has_dated_model):
-        yield "drift", "", f"{job.why_no_drift_test}. Leave [drift] out, or keep one model."
+        yield (
+            "drift",
+            "",
+            f"{job.drift_test_obstacle}. Leave [drift] out, or keep one model.",
+        )
     if job.csv is not None:
         yield from (("csv", *conflict) for conflict in job.csv.conflicts())
     if job.cluster is not None:

@@ -88,7 +88,7 @@ def read_job(
 
 
 @contextmanager
-def naming_keys(job: Job) -> Iterator[None]:
+def errors_with_location(job: Job) -> Iterator[None]:
     """Name file and key where an error is about a value in a job file."""
     try:
         yield

@@ -55,7 +55,7 @@ REASONS_NAME, REPORT_NAME = "_reasons.pqt", "_report.html"
 PREDECESSOR_NAME = "_predecessor.json"
 
 #: Folder for parts whose anomalies cannot be decided before all are measured.
-UNDECIDED = "_undecided"
+PENDING = "_undecided"
 
 #: Columns that a run adds to those of the input.
 RESULT_COLUMNS: tuple[str, ...] = ("p_value", "statistic", "is_anomaly")
@@ -90,12 +90,12 @@ def check_output(output: str, inputs: list[str]) -> str:
     return Folder(output).full_url()
 
 
-def is_begun(url: str) -> bool:
+def has_content(url: str) -> bool:
     """Return whether an output folder has more than what precedes the first part."""
-    return any(not _EARLY_NAME.fullmatch(name) for name in names_in(url))
+    return any(not _EARLY_NAME.fullmatch(name) for name in list_names(url))
 
 
-def names_in(url: str) -> list[str]:
+def list_names(url: str) -> list[str]:
     """Return the names in a folder; none if it does not exist, or is a new volume."""
     folder = Folder(url)
     if folder.is_file():
@@ -131,9 +131,9 @@ def _resolved(filesystem: Any, path: str) -> str:
 
 def check_replaceable(url: str) -> None:
     """Raise FileExistsError if the folder has files that are not the output of a run."""
-    names, folder = names_in(url), Folder(url)
+    names, folder = list_names(url), Folder(url)
     own = [_WRITTEN_NAME.fullmatch(name) or _EARLY_NAME.fullmatch(name) for name in names]
-    foreign = sorted(name for name, is_own in zip(names, own, strict=True) if not is_own)
+    foreign = sorted(name for name, is_ours in zip(names, own, strict=True) if not is_ours)
     if not foreign and not {SUMMARY_NAME, FINGERPRINT_NAME} & set(names):
         # Perhaps what a run has left that died while it removed an earlier output.
         parts = [name for name in names if name.startswith("part-")]
@@ -187,7 +187,7 @@ def remove_fits(url: str) -> None:
     _remove(url, re.compile("_fit-").match)
 
 
-def remove_leftovers(url: str) -> None:
+def remove_temporary(url: str) -> None:
     """Remove what runs need only until they have finished, except for the lock.
 
     Raises nothing: the output is complete, and the next start removes what is left.
@@ -198,7 +198,7 @@ def remove_leftovers(url: str) -> None:
         _warn_of_left(url, error)
 
 
-def tidy(url: str, reserved: Callable[[str], AbstractContextManager[Lock]]) -> None:
+def clean_up(url: str, reserved: Callable[[str], AbstractContextManager[Lock]]) -> None:
     """Remove what a run has left that died when its result was complete; raises nothing.
 
     Parameters
@@ -214,7 +214,7 @@ def tidy(url: str, reserved: Callable[[str], AbstractContextManager[Lock]]) -> N
         is_left = is_locked or any(map(_LEFT_NAME.fullmatch, names))
         if is_left and (not is_locked or is_stale(url)):
             with reserved(url):
-                remove_leftovers(url)
+                remove_temporary(url)
     except (OSError, NotImplementedError) as error:
         _warn_of_left(url, error)
 
@@ -226,6 +226,6 @@ def _warn_of_left(url: str, error: Exception) -> None:
 
 
 def _remove(url: str, is_wanted: Callable[[str], object]) -> None:
-    names = [name for name in names_in(url) if is_wanted(name)]
+    names = [name for name in list_names(url) if is_wanted(name)]
     for name in sorted(names, key=lambda name: name != SUMMARY_NAME):
         Folder(url).remove(name)

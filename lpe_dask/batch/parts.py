@@ -26,7 +26,7 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.batch.output import RESULT_COLUMNS, UNDECIDED, names_in
+from lpe_dask.batch.output import PENDING, RESULT_COLUMNS, list_names
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.pvalues import Adjustment, adjusted_p_values
 from lpe_dask.storage import (
@@ -75,9 +75,9 @@ class PartFolder:
         """Return the name of a part; names sort like numbers."""
         return f"part-{number:0{max(5, len(str(self.n_parts - 1)))}}.parquet"
 
-    def undecided(self) -> PartFolder:
+    def pending(self) -> PartFolder:
         """Return the folder for parts whose anomalies are not decided yet."""
-        return replace(self, url=f"{self.url}/{UNDECIDED}")
+        return replace(self, url=f"{self.url}/{PENDING}")
 
     def make(self) -> None:
         """Make the folder, if it does not exist."""
@@ -100,10 +100,10 @@ class PartFolder:
 
     def missing(self) -> set[str]:
         """Return the names of the parts that are not visible from this machine."""
-        return {self.name(i) for i in range(self.n_parts)} - set(names_in(self.url))
+        return {self.name(i) for i in range(self.n_parts)} - set(list_names(self.url))
 
     @retried_until_visible
-    def check_seen(self) -> None:
+    def wait_until_visible(self) -> None:
         """Raise if the parts that workers wrote do not become visible soon."""
         if missing := self.missing():
             raise FileNotFoundError(
@@ -337,5 +337,5 @@ def _read_p_values(folder: PartFolder, number: int) -> NDArray[np.float64]:
 def _read_undecided(
     folder: PartFolder, number: int, columns: list[str] | None = None
 ) -> pa.Table:
-    with folder.undecided().open(number) as file:
+    with folder.pending().open(number) as file:
         return pq.ParquetFile(file).read(columns=columns)

@@ -19,7 +19,7 @@ from typing import Any
 from lpe_dask.batch.fit import Existing, Fit, prepare_fit
 from lpe_dask.batch.inputs import paths_of
 from lpe_dask.batch.job import Job
-from lpe_dask.batch.job_file import naming_keys
+from lpe_dask.batch.job_file import errors_with_location
 from lpe_dask.batch.output import remove_fits
 from lpe_dask.batch.scoring import Scoring, prepare_scoring
 from lpe_dask.batch.summary import model_summary
@@ -67,12 +67,12 @@ class Run:
         scoring = self.scoring
         return self.model is not None if scoring is None else scoring.is_finished()
 
-    def tidy(self) -> None:
+    def clean_up(self) -> None:
         """Do what a run has left that died when all results were there; raises nothing."""
         if self.fit is not None and self.model is not None:
-            self.fit.tidy()
+            self.fit.clean_up()
         if self.scoring is not None:
-            self.scoring.tidy()
+            self.scoring.clean_up()
 
     def execute(
         self, workers: AbstractContextManager[None] | None = None
@@ -87,7 +87,7 @@ class Run:
         """
         # A fit locks the folder of its model.
         reserved = nullcontext() if self.scoring is None else self.scoring.reserved()
-        with naming_keys(self.job), reserved as lock, workers or nullcontext():
+        with errors_with_location(self.job), reserved as lock, workers or nullcontext():
             if (client := active_client()) is not None:
                 check_versions(client)
             return self.fit_and_score(lock)
@@ -103,7 +103,7 @@ class Run:
             with steps.timed("fit"):
                 model = fit.execute("" if scoring is None else scoring.output)
         elif fit is not None:
-            fit.tidy()
+            fit.clean_up()
         check = None
         if fit is not None and self.job.model.check_calibration:
             with steps.timed("check calibration"):
@@ -120,7 +120,7 @@ def prepare(job: Job, existing: Existing = "keep") -> Run:
 
     Nothing is computed and nothing written, so it needs no workers.
     """
-    with naming_keys(job):
+    with errors_with_location(job):
         check_parameters(with_defaults(job.lpe_arguments))
         if job.score is None:
             fit, model = _model_of(job, (), existing)

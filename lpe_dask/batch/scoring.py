@@ -28,20 +28,20 @@ from lpe_dask.batch import output, parts
 from lpe_dask.batch.column_values import ColumnValues
 from lpe_dask.batch.drift_log import RunSeries
 from lpe_dask.batch.errors import RunError, input_errors_pass
-from lpe_dask.batch.explanations import ALL_PRIVATE, ExplanationInput, no_reasons
+from lpe_dask.batch.explanations import ALL_PRIVATE, ExplanationInput, empty_section
 from lpe_dask.batch.fingerprint import Fingerprint, changed_files, read_fingerprint
 from lpe_dask.batch.fit import (
     Existing,
     Fit,
     source_of,
-    takes_loo,
+    uses_leave_one_out,
 )
 from lpe_dask.batch.inputs import (
     check_private,
     check_unchanged,
     csv_setting,
     match_names,
-    open_measured,
+    open_feature_columns,
     select_carried_columns,
     tables_to_score,
 )
@@ -103,9 +103,9 @@ class Scoring:
     job: Job
 
     @property
-    def is_own(self) -> bool:
+    def scores_nominal_rows(self) -> bool:
         """Whether the rows are the nominal ones, scored among themselves."""
-        return bool(self.made_from.settings["is_own"])
+        return bool(self.made_from.settings["scores_nominal_rows"])
 
     @property
     def fdr(self) -> Any:
@@ -124,7 +124,7 @@ class Scoring:
         Other versions may have made it, from other partitions.
         """
         earlier = read_fingerprint(self.output)
-        if self.overwrite or earlier is None or not self.made_from.is_like(earlier):
+        if self.overwrite or earlier is None or not self.made_from.same_input(earlier):
             return False
         if self._folder("", earlier).missing():
             return False
@@ -151,7 +151,7 @@ class Scoring:
     def check_free(self) -> None:
         """Raise FileExistsError if the output folder has anything not to be replaced."""
         output.check_replaceable(self.output)
-        if self.overwrite or not output.is_begun(self.output):
+        if self.overwrite or not output.has_content(self.output):
             return
         earlier = read_fingerprint(self.output)
         if earlier is None:
@@ -170,7 +170,7 @@ class Scoring:
         if earlier.run == self.made_from.run:
             return True
         is_finished = Folder(self.output).exists(output.SUMMARY_NAME)
-        return not is_finished and self.made_from.can_resume_from(earlier)
+        return not is_finished and self.made_from.is_resumable_from(earlier)
 
     def _refuse(self, reason: str) -> NoReturn:
         raise FileExistsError(
@@ -203,9 +203,11 @@ class Scoring:
         model = replace(model, offset=threshold(alpha if self.fdr is None else self.fdr))
         with input_errors_pass("scored"):
             sizes, _ = self.kept.rows_of_parts()
-            certificate = model.certificate if self.is_own else model.certify(self.rows)
+            certificate = (
+                model.certificate if self.scores_nominal_rows else model.certify(self.rows)
+            )
             model.reference.keep(sizes)  # or reasons would have blocks read once more
-            rows = None if self.is_own else model.table(self.rows)
+            rows = None if self.scores_nominal_rows else model.table(self.rows)
             blocks = model.blocks(rows, sizes, certificate)
             columns = self._column_values(model)
             values = columns.tasks(rows)
@@ -214,14 +216,14 @@ class Scoring:
         folder = self._folder(lock.token)
         try:
             verify_lock(lock.url, lock.token)  # the fit may have taken hours
-            is_tested = self.job.why_no_drift_test is None
+            is_tested = self.job.drift_test_obstacle is None
             series = self._series(model, bins) if is_tested else None
             self._clear_other_output(series)
             stats_of = partial(PartStats.of, bins, model.calibration.graph)
             stats, adjusted = self._write(folder, (*blocks, values), stats_of, model, steps)
             total = PartStats.merge(stats, model.calibration.graph)
             self._warn_of_rate(model, total.counts)
-            folder.check_seen()
+            folder.wait_until_visible()
             check_unchanged(self.kept.files, output.remove_output, self.output)
             cut_off = None
             if adjusted is not None:
@@ -243,9 +245,9 @@ class Scoring:
             }  # fmt: skip
             verify_lock(lock.url, lock.token)
             output.write_json(self.output, output.SUMMARY_NAME, summary, indent=2)
-            output.remove_leftovers(self.output)
+            output.remove_temporary(self.output)
         except TableError as error:
-            if not self.is_own:
+            if not self.scores_nominal_rows:
                 error.add_note(
                     f"If only the content of this file changes, the same command resumes, "
                     f"and keeps the parts in {self.output} that came from other files."
@@ -275,9 +277,9 @@ class Scoring:
         except Exception:  # a storage that fails has not removed it
             return False
 
-    def tidy(self) -> None:
+    def clean_up(self) -> None:
         """Do what a run has left that died when its output was complete; raises nothing."""
-        output.tidy(self.output, output.reserved_output)
+        output.clean_up(self.output, output.reserved_output)
         if self.given.report and not has_page(self.output):
             make_page(self.output)
 
@@ -292,7 +294,7 @@ class Scoring:
 
     def _column_values(self, model: Fitted) -> ColumnValues:
         private = match_names(self.given.private or (), list(self.rows.columns))
-        return ColumnValues(model, self.rows, {*private}, self.is_own)
+        return ColumnValues(model, self.rows, {*private}, self.scores_nominal_rows)
 
     def _drift(
         self,
@@ -303,7 +305,7 @@ class Scoring:
     ) -> dict[str, Any]:
         """Return the section about drift."""
         if series is None:
-            reason = self.job.why_no_drift_test
+            reason = self.job.drift_test_obstacle
             return {"verdict": None, "reason": reason, "text": reason}
         examples = partial(columns.new_categories, stats)
         return series.section(total, examples)
@@ -324,13 +326,13 @@ class Scoring:
         verify_lock(lock.url, lock.token)
         Folder(self.output).remove_file(output.REASONS_NAME)  # of an interrupted run
         if total.top.empty:
-            return no_reasons(model, private, "no row has a p-value")
+            return empty_section(model, private, "no row has a p-value")
         if {*map(str, self.rows.columns)} <= {*private}:
-            return no_reasons(model, private, ALL_PRIVATE)
+            return empty_section(model, private, ALL_PRIVATE)
         q_values = None
         if adjusted is not None:
             q_values = adjusted_p_values(total.top["p_value"].to_numpy(), adjusted)
-        sizes = [of.counts["rows"] for of in stats] if self.is_own else None
+        sizes = [of.counts["rows"] for of in stats] if self.scores_nominal_rows else None
         labels = [(folder.name(i), 0) for i in range(folder.n_parts)]
         rows = ExplanationInput(self.rows, self.kept, labels, sizes, private)
         try:
@@ -338,7 +340,7 @@ class Scoring:
                 section, file = rows.explain(model, total.top, q_values)
         except Exception as error:
             logger.warning("no reasons can be given: %s", short_message(error))
-            return no_reasons(model, private, short_message(error))
+            return empty_section(model, private, short_message(error))
         verify_lock(lock.url, lock.token)
         Folder(self.output).write(output.REASONS_NAME, file)
         return section
@@ -382,7 +384,7 @@ class Scoring:
 
         Where a false discovery rate decides, also the adjustment of all p-values.
         """
-        measured = folder if self.fdr is None else folder.undecided()
+        measured = folder if self.fdr is None else folder.pending()
         measured.make()
         origins = self._part_digests(model)
         known = measured.read_stats(origins)
@@ -407,7 +409,9 @@ class Scoring:
 
     def _warn_of_rate(self, model: Fitted, counts: dict[str, Any]) -> None:
         includes_self = INCLUDES_SELF[model.calibration_kind]
-        is_ranked = self.is_own and not includes_self  # `prepare_scoring` warned
+        is_ranked = (
+            self.scores_nominal_rows and not includes_self
+        )  # `prepare_scoring` warned
         if self.fdr is None or is_ranked:
             return
         doubt = fdr_caveat(
@@ -463,9 +467,9 @@ def prepare_scoring(
     url = output.check_output(given.output, inputs)
     if isinstance(origin, Fit):
         table, rows, level = origin.table, origin.nominal, origin.parameters["alpha"]
-        if not job.is_own:
+        if not job.scores_nominal_rows:
             columns = list(rows.columns)
-            table, rows = open_measured(data, None, columns, kinds=origin.kinds)
+            table, rows = open_feature_columns(data, None, columns, kinds=origin.kinds)
     else:
         table, rows = tables_to_score(origin, data, given.columns)
         level = origin.alpha  # of its fit, whatever was set later
@@ -480,7 +484,7 @@ def prepare_scoring(
         "columns": list(map(str, rows.columns)),
         "keep": list(map(str, kept.columns)),
         "model": origin.source,
-        "is_own": job.is_own,
+        "scores_nominal_rows": job.scores_nominal_rows,
         "alpha": float(job.lpe_arguments.get("alpha", level)),
         "fdr": None if given.fdr is None else float(given.fdr),
         "n_parts": len(kept.parts),
@@ -493,13 +497,17 @@ def prepare_scoring(
         scoring.check_free()
     if existing == "refuse":
         scoring.check_not_finished()
-    if given.fdr is not None and job.is_own and takes_loo(origin.parameters):
+    if (
+        given.fdr is not None
+        and job.scores_nominal_rows
+        and uses_leave_one_out(origin.parameters)
+    ):
         logger.warning(
             "no row can be flagged with fdr=%g: p-values of rows scored against each other "
             "are ranks, so none is small enough. Give nominal rows, or decide by alpha.",
             given.fdr,
         )  # fmt: skip
-    if not job.is_own and _were_fitted(origin, table, list(rows.columns), job):
+    if not job.scores_nominal_rows and _were_fitted(origin, table, list(rows.columns), job):
         logger.warning(FITTED_ROWS_WARNING)
     return scoring
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lpe_dask.batch.fingerprint import read_fingerprint
-from lpe_dask.batch.output import SUMMARY_NAME, UNDECIDED, is_begun
+from lpe_dask.batch.output import PENDING, SUMMARY_NAME, has_content
 from lpe_dask.storage import Folder, lock_owner
 
 _PART_NAME = re.compile(r"part-\d{5,}\.parquet")
@@ -32,7 +32,7 @@ class Status:
         return f"{self.state}: {self.text}"
 
 
-def status_of(output: str) -> Status:
+def read_status(output: str) -> Status:
     """Return how far the run of an output is, which may be on any machine.
 
     Parameters
@@ -55,7 +55,7 @@ def status_of(output: str) -> Status:
             f"{summary['rows']} rows are scored, {summary['flagged']} of them flagged, in "
             f"{summary['seconds']:.1f} s.",
         )
-    if not folder.names() or (is_begun(output) and read_fingerprint(output) is None):
+    if not folder.names() or (has_content(output) and read_fingerprint(output) is None):
         raise FileNotFoundError(
             f"there is no output of a run at {output}. Give the folder that was named by "
             f"--output, or by `output` in the job."
@@ -73,8 +73,8 @@ def _progress(folder: Folder) -> str:
     text = f"{_n_parts(folder)} of {n_parts} parts are written."
     if fdr is None:
         return text
-    undecided = _n_parts(Folder(f"{folder.url}/{UNDECIDED}"))
-    return f"{undecided} of {n_parts} parts are measured. {text}"
+    pending = _n_parts(Folder(f"{folder.url}/{PENDING}"))
+    return f"{pending} of {n_parts} parts are measured. {text}"
 
 
 def _n_parts(folder: Folder) -> int:

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from lpe_dask.batch.fingerprint import MADE_FROM, Fingerprint
+from lpe_dask.batch.fingerprint import FINGERPRINT_KEY, Fingerprint
 from lpe_dask.batch.output import SUMMARY_NAME
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.timing import Steps
@@ -89,7 +89,7 @@ def score_summary(
         "parameters": model.parameters | {"alpha": alpha},
         "peak_worker_bytes": peak_worker_bytes(),
         "versions": package_versions(*_PACKAGES),
-        MADE_FROM: made_from.content(),
+        FINGERPRINT_KEY: made_from.content(),
     }
 
 

@@ -20,7 +20,7 @@ import dask
 from dask import threaded
 from dask.system import CPU_COUNT
 
-from lpe_dask.cli.interrupts import signals_held
+from lpe_dask.cli.interrupts import deferred_signals
 from lpe_dask.cli.outcome import UnavailableError
 from lpe_dask.storage import Folder
 from lpe_dask.tasks import (
@@ -176,7 +176,7 @@ class WorkerChoice:
         n_workers, threads, limit = self._processes()
         # Held also while the client connects: keys are in a file while OpenSSL reads them.
         with (
-            signals_held(),
+            deferred_signals(),
             dask.config.set({"distributed.scheduler.worker-ttl": WORKER_TTL}),
         ):
             _check_semaphores(n_workers)

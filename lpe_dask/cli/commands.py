@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lpe_dask.cli.demo import demo_folder, demo_texts
-from lpe_dask.cli.interrupts import handle_signals, has_given_up
+from lpe_dask.cli.interrupts import handle_signals, was_aborted
 from lpe_dask.cli.messages import SafeGroup, echo
 from lpe_dask.cli.options import (
     check_option,
@@ -40,11 +40,11 @@ from lpe_dask.cli.options import (
 from lpe_dask.cli.outcome import (
     FAILED,
     INTERRUPTED,
-    LATER,
     TERMINATED,
+    TRY_LATER,
     drift_code,
-    end_now,
     exit_codes,
+    exit_immediately,
     summary_lines,
 )
 
@@ -213,11 +213,11 @@ def status(output: str, debug: bool) -> None:
     75: it is at work. 1: it is not done, and no run is at work.
     """
     with exit_codes(debug):
-        from lpe_dask.batch import status_of
+        from lpe_dask.batch import read_status
 
-        found = status_of(output)
+        found = read_status(output)
         echo(found)
-    codes = {"done": 0, "at work": LATER, "resumable": FAILED}
+    codes = {"done": 0, "at work": TRY_LATER, "resumable": FAILED}
     click.get_current_context().exit(codes[found.state])
 
 
@@ -261,15 +261,15 @@ def explain(output: str, top: int, debug: bool, **options: Any) -> None:
     OUT/_reasons.pqt.
     """
     with exit_codes(debug):
-        from lpe_dask.batch import explain_output, knows_reasons, reason_lines
+        from lpe_dask.batch import explain_output, format_explanations, has_explanations
         from lpe_dask.forecast import explanation_workload
 
         workers = pop_worker_options(options, debug)
-        if not (is_known := knows_reasons(output, top)):
+        if not (is_known := has_explanations(output, top)):
             workers = workers.resolve(lambda: explanation_workload(output, top))
         with nullcontext() if is_known else _with_progress(workers):
             reasons = explain_output(output, top)
-        echo(reason_lines(reasons))
+        echo(format_explanations(reasons))
         echo(f"all columns are in {output.rstrip('/')}/_reasons.pqt", err=True)
 
 
@@ -317,9 +317,11 @@ def main() -> None:
         cli(prog_name="lpe-dask")
     except SystemExit as end:
         code = int(end.code or 0)
-        if code in (INTERRUPTED, TERMINATED) or has_given_up():
-            end_now(code)
-        handle_signals(lambda: end_now(code))  # Python's own end removes the spool later
+        if code in (INTERRUPTED, TERMINATED) or was_aborted():
+            exit_immediately(code)
+        handle_signals(
+            lambda: exit_immediately(code)
+        )  # Python's own end removes the spool later
         raise
 
 
@@ -355,7 +357,7 @@ def _execute(
         job = job.with_drift_test()
     run = prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
     if keep and run.is_finished():
-        run.tidy()
+        run.clean_up()
         echo(f"nothing to do: {job.place} exists already", err=True)
         summary = read_summary(job.place) if fail_on_drift else {}
     else:

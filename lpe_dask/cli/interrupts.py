@@ -29,7 +29,7 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM came; a subclass, so that the same code cleans up as after Ctrl-C."""
 
 
-class GivenUp(KeyboardInterrupt):
+class StallTimeout(KeyboardInterrupt):
     """The command gave up by itself; a subclass, so that the same code cleans up."""
 
 
@@ -41,7 +41,7 @@ _RESEND_SECONDS = 0.05
 
 
 def interrupt_main(reason: str) -> None:
-    """Raise `GivenUp` in the main thread, whatever it waits for; for other threads.
+    """Raise `StallTimeout` in the main thread, whatever it waits for; for other threads.
 
     By a signal that is not ignored, as Ctrl-C is by commands in the background.
     """
@@ -53,13 +53,13 @@ def interrupt_main(reason: str) -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, handled[-1])
 
 
-def has_given_up() -> bool:
+def was_aborted() -> bool:
     """Return whether the command gave up: then some of its threads may wait for ever."""
     return bool(_reasons)
 
 
 @contextmanager
-def signals_raised() -> Iterator[None]:
+def signals_as_exceptions() -> Iterator[None]:
     """Raise KeyboardInterrupt at Ctrl-C and `Terminated` at SIGTERM within the context.
 
     For commands; a library leaves signals alone. Ignored signals stay ignored, as those of
@@ -90,7 +90,7 @@ def signals_raised() -> Iterator[None]:
             return
         came.append((now, number))
         if _reasons:
-            raise GivenUp(_reasons[-1])
+            raise StallTimeout(_reasons[-1])
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     taken = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
@@ -105,7 +105,7 @@ def signals_raised() -> Iterator[None]:
 
 
 @contextmanager
-def signals_held() -> Iterator[None]:
+def deferred_signals() -> Iterator[None]:
     """Let signals wait for the end of the context.
 
     Processes started in it ignore Ctrl-C: a terminal interrupts all processes of a command,

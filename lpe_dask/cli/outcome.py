@@ -13,11 +13,16 @@ from typing import Any, NoReturn
 
 import click
 
-from lpe_dask.cli.interrupts import GivenUp, Terminated, ignore_signals, signals_raised
+from lpe_dask.cli.interrupts import (
+    StallTimeout,
+    Terminated,
+    ignore_signals,
+    signals_as_exceptions,
+)
 from lpe_dask.cli.messages import StderrHandler, echo
 
 #: Exit codes.
-FAILED, REFUSED, DRIFTED, LATER, INTERRUPTED, TERMINATED = 1, 2, 3, 75, 130, 143
+FAILED, INVALID_INPUT, DRIFTED, TRY_LATER, INTERRUPTED, TERMINATED = 1, 2, 3, 75, 130, 143
 
 #: Errors about the input; any other error, and any in the middle of a run, is a failure.
 _REFUSALS = (
@@ -37,9 +42,9 @@ def exit_codes(debug: bool) -> Iterator[None]:
     log.addHandler(handler)
     log.setLevel(logging.DEBUG if debug else logging.INFO)
     try:
-        with signals_raised():
+        with signals_as_exceptions():
             yield
-    except GivenUp as error:
+    except StallTimeout as error:
         echo(f"Error: {error}", err=True)
         raise click.exceptions.Exit(FAILED) from None
     except KeyboardInterrupt as error:
@@ -65,7 +70,7 @@ def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
     if not is_refused and not isinstance(error, RuntimeError):
         text = f"{type(error).__name__}: {text} (--debug shows where)"
     echo(f"Error: {text}", err=True)
-    code = LATER if _may_pass(error) else REFUSED if is_refused else FAILED
+    code = TRY_LATER if _may_pass(error) else INVALID_INPUT if is_refused else FAILED
     raise click.exceptions.Exit(code)
 
 
@@ -78,7 +83,7 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, OSError) and has_been_retried(error)
 
 
-def end_now(code: int) -> NoReturn:
+def exit_immediately(code: int) -> NoReturn:
     """End this process and its children without waiting for tasks that still run."""
     from lpe_dask.tasks import remove_spools
 

@@ -18,10 +18,10 @@ from typing import Any, Unpack
 
 from lpe_dask.batch import (
     Run,
-    check_is_alone,
-    naming_keys,
+    check_not_with_model,
+    errors_with_location,
     next_job,
-    open_measured,
+    open_feature_columns,
     prepare,
     tables_to_score,
 )
@@ -199,7 +199,7 @@ def make_forecast(
         )
     if model is not None:
         odd = {} if exclude is None else {"exclude": exclude}
-        check_is_alone(model, nominal, arguments | odd)
+        check_not_with_model(model, nominal, arguments | odd)
         return _forecast_with_model(choose, data, model, columns, csv)
     reject_unknown_arguments("plan", arguments)
     return _forecast_score(choose, data, nominal, columns, exclude, csv, **arguments)
@@ -223,7 +223,7 @@ def _forecast_score(
         scored = _open(data, measured, parameters["categorical"])
         workers = choose(scored.sizes(parameters))
         model = scored.planned(workers, parameters)
-        return scored.forecaster(workers, model, is_own=True).forecast()
+        return scored.forecaster(workers, model, scores_nominal_rows=True).forecast()
     learned = _open(nominal, measured, parameters["categorical"])
     scored = _open(data, learned.table.columns, None, learned.categories, learned.minima)
     _check_features(learned.table, scored.table)
@@ -252,7 +252,7 @@ def _forecast_job(choose: Choice, run: Run) -> Forecast:
             f"nothing to do: {run.job.place} exists already. Plan a job whose output is "
             f"yet to be made."
         )
-    with naming_keys(run.job):
+    with errors_with_location(run.job):
         return _forecast_run(choose(run_workload(run)), run)
 
 
@@ -267,13 +267,15 @@ def _forecast_run(workers: Workers, run: Run) -> Forecast:
         nominal = _files(fit.table, fit.nominal, categories)
         minima = nominal.minima
         model = nominal.planned(workers, fit.parameters)
-    if scoring is not None and not scoring.is_own:
+    if scoring is not None and not scoring.scores_nominal_rows:
         scored = _files(scoring.kept, scoring.rows, categories, minima)
     if scoring is None:
         return Forecaster(workers, model).forecast()
-    is_own = scored is None
+    scores_nominal_rows = scored is None
     scored = scored or replace(nominal, n_columns=len(scoring.kept.columns))
-    return scored.forecaster(workers, model, is_own=is_own).forecast()
+    return scored.forecaster(
+        workers, model, scores_nominal_rows=scores_nominal_rows
+    ).forecast()
 
 
 # Inputs
@@ -313,12 +315,18 @@ class _Input:
         return sizes_of_fit(parameters, self.sample.sizes, scored, n_features)
 
     def forecaster(
-        self, workers: Workers, model: PlannedModel, *, is_own: bool = False
+        self, workers: Workers, model: PlannedModel, *, scores_nominal_rows: bool = False
     ) -> Forecaster:
-        """Return the forecaster of a run that scores these rows; ``is_own`` as there."""
+        """Return the forecaster of a run that scores these rows; see `Forecaster`."""
         is_frame = self.table.frame is not None
         return Forecaster(
-            workers, model, self.sample, self.n_columns, is_frame, self.is_carried, is_own
+            workers,
+            model,
+            self.sample,
+            self.n_columns,
+            is_frame,
+            self.is_carried,
+            scores_nominal_rows,
         )
 
 
@@ -334,7 +342,7 @@ def _open(
         X = as_table(X) if columns is None else select_columns(X, columns)
         categories = categories or _sampled_categories(X, categorical)
         return _sampled(X, None, categories, minima)
-    table, measured = open_measured(
+    table, measured = open_feature_columns(
         X, columns, kinds=value_types(categories), categorical=categorical
     )
     categories = categories or _sampled_categories(measured, categorical)

@@ -43,7 +43,7 @@ class Forecaster:
         Whether the rows to score are those of a frame, and not of an array.
     is_carried : bool
         Whether the tasks that write results read them again, to carry columns over.
-    is_own : bool
+    scores_nominal_rows : bool
         Whether they are the nominal rows.
     """
 
@@ -53,7 +53,7 @@ class Forecaster:
     n_columns: int = 0
     is_frame: bool = False
     is_carried: bool = False
-    is_own: bool = False
+    scores_nominal_rows: bool = False
 
     def forecast(self) -> Forecast:
         """Return the forecast; tries the searches on the samples."""
@@ -85,7 +85,7 @@ class Forecaster:
         """Return how many nominal rows are searched for, and how many rows to score."""
         model = self.model
         n_own, n_rows = model.n_measured, self.scored.n_rows
-        if self.is_own:  # those that the fit does not measure
+        if self.scores_nominal_rows:  # those that the fit does not measure
             n_rows = model.n_nominal - model.n_measured
         if n_own > 0 and model.shape.graph_params is not None:
             # A neighbor graph has edges from all rows, and is walked along from some.
@@ -137,7 +137,7 @@ class Forecaster:
         # Without rows to score nominal ones may be measured like new ones.
         sizes = self.scored.sizes or self.model.nominal.sizes
         # Partitions of a frame are counted by no one before they are scored.
-        is_known = self.is_own or not (self.scored.sizes and self.is_frame)
+        is_known = self.scores_nominal_rows or not (self.scored.sizes and self.is_frame)
         return n_shares(
             len(sizes), self.workers.n_threads, max(sizes) if is_known else None,
             self.model.plan.least_task_rows,
@@ -159,7 +159,7 @@ class Forecaster:
                 plan.block_shares if has_graph else plan.nominal_shares(model.n_measured)
             )
             tasks["self-join"] = plan.n_blocks * shares
-        if not self.is_own or model.n_measured < model.n_nominal:
+        if not self.scores_nominal_rows or model.n_measured < model.n_nominal:
             tasks["join"] = len(self.scored.sizes) * self._n_shares()
         return {kind: n for kind, n in tasks.items() if n > 0}
 
@@ -203,7 +203,7 @@ class Forecaster:
 
     def _partitions_read(self) -> tuple[int, int]:
         """Return how many partitions are read: nominal ones, and those to score."""
-        n_times = int(not self.is_own) + int(self.is_carried)
+        n_times = int(not self.scores_nominal_rows) + int(self.is_carried)
         n_nominal = self.model.n_readings * len(self.model.nominal.sizes)
         return n_nominal, n_times * len(self.scored.sizes)
 

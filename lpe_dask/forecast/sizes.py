@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lpe_dask.batch import MADE_FROM, Run, read_summary
+from lpe_dask.batch import FINGERPRINT_KEY, Run, read_summary
 from lpe_dask.model import Fitted, graph_params, neighbors_by_rule
 from lpe_dask.search import MemoryEstimate, ProblemSize, Statistic, plan_for
 from lpe_dask.tasks import Workers
@@ -62,7 +62,7 @@ def run_workload(run: Run) -> Workload:
     """Return those of what a job does; counts rows."""
     fit, model, scoring = run.fit, run.model, run.scoring
     scored: Sequence[int] = ()
-    if scoring is not None and not scoring.is_own:
+    if scoring is not None and not scoring.scores_nominal_rows:
         scored, _ = scoring.kept.rows_of_parts()
     if model is not None:
         return sizes_with_model(model, scored or [model.n_samples])
@@ -115,6 +115,9 @@ def sizes_with_model(model: Fitted, scored: Sequence[int]) -> Workload:
 def explanation_workload(output: str, top: int) -> Workload:
     """Return those of the reasons for so many rows of an output."""
     summary = read_summary(output)
-    nominal, columns = [summary["nominal_rows"]], summary[MADE_FROM]["settings"]["columns"]
+    nominal, columns = (
+        [summary["nominal_rows"]],
+        summary[FINGERPRINT_KEY]["settings"]["columns"],
+    )
     found = sizes_of_fit(summary["parameters"], nominal, (), len(columns))
     return replace(found, n_queries=top, n_read=summary["rows"])

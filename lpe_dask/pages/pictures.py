@@ -46,7 +46,7 @@ def has_pictures() -> bool:
     return True
 
 
-def picture_of_p_values(bins: Any, alpha: float, called: str = "flagged") -> Markup | None:
+def p_value_figure(bins: Any, alpha: float, called: str = "flagged") -> Markup | None:
     """Return the number of rows in each bin of p-values, over the promised one.
 
     Bars start at 1 and go up or down, on an axis of logarithms, with two standard
@@ -123,7 +123,7 @@ def _draw_bars(axes: Any, bars: Sequence[tuple[float, float, tuple[float, float]
     axes.axhline(1, color=_INK, linewidth=1.2, linestyle="--")
 
 
-def picture_of_runs(
+def runs_figure(
     history: Sequence[Any],
     promised: Sequence[float],
     delta: float,

@@ -13,7 +13,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from lpe_dask.pages.pictures import has_pictures, picture_of_p_values, picture_of_runs
+from lpe_dask.pages.pictures import has_pictures, p_value_figure, runs_figure
 from lpe_dask.pages.rendering import cut, is_number, parted, place, render, style, written
 
 #: Most bytes of a page.
@@ -135,10 +135,10 @@ def _pictures(content: Content) -> dict[str, Markup | None]:
     paths = content.items("drift.state.runs", _N_RUNS, last=True)
     called = _up_to_alpha(content)
     return {
-        "p_values": picture_of_p_values(
+        "p_values": p_value_figure(
             content.at("p_value_bins"), content.real("alpha"), called
         ),
-        "runs": picture_of_runs(
+        "runs": runs_figure(
             [content.at(path) for path in paths],
             [content.real(path) for path in _PROMISED],
             content.real("drift.state.delta") or 0.01, called,

@@ -11,7 +11,7 @@ import yaml
 from dask.utils import parse_bytes
 from packaging.requirements import Requirement
 
-from lpe_dask.cli.outcome import FAILED, LATER, REFUSED, TERMINATED
+from lpe_dask.cli.outcome import FAILED, INVALID_INPUT, TERMINATED, TRY_LATER
 from recipes import CLUSTER, ROOT, commands_of
 
 RECIPE = CLUSTER / "kubernetes"
@@ -111,7 +111,7 @@ def test_cronjob__starts_again_what_may_pass():
     }
 
     assert action == {
-        REFUSED: "FailJob", FAILED: "Count", LATER: "Count", TERMINATED: "Count",
+        INVALID_INPUT: "FailJob", FAILED: "Count", TRY_LATER: "Count", TERMINATED: "Count",
     }  # fmt: skip
     assert job["template"]["spec"]["restartPolicy"] == "Never"  # else no rule is valid
 

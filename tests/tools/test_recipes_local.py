@@ -13,7 +13,7 @@ from dask.utils import parse_bytes
 
 from digests import parts_in
 from lpe_dask.batch.job_file import read_job
-from lpe_dask.cli.outcome import REFUSED, TERMINATED
+from lpe_dask.cli.outcome import INVALID_INPUT, TERMINATED
 from recipes import CLUSTER, DAY, copy_recipes, parts_by_threads, terminal
 from waiting import eventually
 
@@ -93,7 +93,7 @@ def test_service__starts_again_what_may_pass():
     service = service_in(RECIPE)
 
     assert service["Restart"] == "on-failure"
-    assert service["RestartPreventExitStatus"] == str(REFUSED)
+    assert service["RestartPreventExitStatus"] == str(INVALID_INPUT)
     assert service["SuccessExitStatus"] == str(TERMINATED)
     assert service["KillMode"] == "mixed"  # SIGTERM to the command, and not to its workers
 

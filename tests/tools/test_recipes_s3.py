@@ -7,7 +7,7 @@ import fsspec
 import pytest
 
 from digests import parts_in
-from lpe_dask.cli.outcome import LATER
+from lpe_dask.cli.outcome import TRY_LATER
 from recipes import CLUSTER, DAY, commands_of, local_places, parts_by_threads, terminal
 from storages import s3_server
 from waiting import eventually
@@ -87,7 +87,7 @@ def test_run__that_was_killed_is_continued_and_a_second_one_refused(
             may_go_on.set()
         third = opened.type(run)
 
-    assert second.returncode == LATER, second.stderr
+    assert second.returncode == TRY_LATER, second.stderr
     assert "locked" in second.stderr
     assert third.returncode == 0, third.stderr
     assert re.search(r"^[1-8] of 8 ", third.stderr, re.MULTILINE)

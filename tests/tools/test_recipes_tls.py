@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from digests import parts_in
-from lpe_dask.cli.outcome import REFUSED
+from lpe_dask.cli.outcome import INVALID_INPUT
 from recipes import CLUSTER, DAY, commands_of, local_places, parts_by_threads, terminal
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
@@ -42,8 +42,8 @@ def test_page__gives_the_bits_of_threads_and_strangers_get_nothing(
         opened.environment["DASK_CONFIG"] = str(tmp_path / "others.yaml")
         of_others = opened.type(run)
 
-    assert without.returncode == REFUSED, without.stderr
-    assert of_others.returncode == REFUSED, of_others.stderr
+    assert without.returncode == INVALID_INPUT, without.stderr
+    assert of_others.returncode == INVALID_INPUT, of_others.stderr
     assert [path.name for path in (logs / "out").glob("2*")] == [str(DAY)]
 
 

@@ -190,7 +190,7 @@ def test_run__of_two_jobs_that_share_a_folder_has_a_series_for_each(kind):
 
 
 def test_run__does_not_read_all_summaries_of_a_job_that_is_fitted_daily(monkeypatch):
-    monkeypatch.setattr(drift_log, "MOST_SUMMARIES", 2)
+    monkeypatch.setattr(drift_log, "MAX_SUMMARIES", 2)
     run(1)
     fit_model(1)
     for number in (2, 3):
@@ -198,7 +198,7 @@ def test_run__does_not_read_all_summaries_of_a_job_that_is_fitted_daily(monkeypa
     fit_model(0)
     assert run(4)["number"] == 1
 
-    monkeypatch.setattr(drift_log, "MOST_SUMMARIES", 3)
+    monkeypatch.setattr(drift_log, "MAX_SUMMARIES", 3)
 
     assert run(5)["number"] == 2
     assert [followed(run(4, overwrite=True)), followed(run(6))] == [1, 5]

@@ -11,9 +11,9 @@ import lpe_dask
 from choosing import mostly_full
 from lpe_dask.batch.explanations import (
     explain_output,
-    knows_reasons,
+    format_explanations,
+    has_explanations,
     labels_of,
-    reason_lines,
 )
 from lpe_dask.model.explanation import explain_rows
 
@@ -165,7 +165,7 @@ def test_reasons__say_of_what_distance_there_are_no_shares(tmp_path, name):
     places = {(row["part"], row["row"]): row["note"] for row in rows}
     assert places["part-00000.parquet", 3] == "no shares: the distance is 0"
     assert places["part-00000.parquet", 7] == "no shares: the distance is inf"
-    lines = reason_lines(explain_output(out, top=40))
+    lines = format_explanations(explain_output(out, top=40))
     assert lines.count("no shares: the distance is 0 or inf") >= 2
 
 
@@ -278,7 +278,7 @@ def test_reasons__a_run_does_not_fail_for_want_of_them(
 def test_explain_output__shows_what_the_run_knows_and_works_out_more(tmp_path, model, rows):
     _, out = scored(rows, tmp_path)
 
-    few, known = explain_output(out, 10), knows_reasons(out, 51)
+    few, known = explain_output(out, 10), has_explanations(out, 51)
     assert few.groupby(["part", "row"]).ngroups == 10
     assert not known
 
@@ -286,9 +286,9 @@ def test_explain_output__shows_what_the_run_knows_and_works_out_more(tmp_path, m
 
     assert more.groupby(["part", "row"]).ngroups == 120
     pd.testing.assert_frame_equal(more.iloc[: len(few)].reset_index(drop=True), few)
-    assert knows_reasons(out, 120)
-    assert knows_reasons(out, 50)
-    lines = reason_lines(few).splitlines()
+    assert has_explanations(out, 120)
+    assert has_explanations(out, 50)
+    lines = format_explanations(few).splitlines()
     assert len(lines) == 11
     assert "part-00000.parquet" in lines[1] or "part-00002.parquet" in lines[1]
     assert lines[0].split() == ["part", "row", "kept", "p_value", "statistic", "reasons"]
@@ -300,7 +300,7 @@ def test_reason_lines__call_no_row_spread_whose_reason_is_private(tmp_path, mode
 
     _, out = scored(rows, tmp_path, private=["x"])
 
-    lines = reason_lines(explain_output(out)).splitlines()
+    lines = format_explanations(explain_output(out)).splitlines()
     assert "row 20" in lines[1]
     assert "spread" not in lines[1]
 
@@ -314,7 +314,7 @@ def test_reason_lines__have_values_as_they_were(tmp_path, numbers_only):
 
     _, out = scored(new.assign(id="row"), tmp_path, (0, 100))
 
-    line = reason_lines(explain_output(out)).splitlines()[1]
+    line = format_explanations(explain_output(out)).splitlines()[1]
     assert "amount=1234567.125 (100%, usual " in line
     assert "when=17670000" in line
 
@@ -322,13 +322,13 @@ def test_reason_lines__have_values_as_they_were(tmp_path, numbers_only):
 def test_reason_lines__have_no_empty_column(tmp_path, model, rows):
     _, out = scored(rows, tmp_path, keep=[], private=["id"])
 
-    assert "kept" not in reason_lines(explain_output(out)).splitlines()[0]
+    assert "kept" not in format_explanations(explain_output(out)).splitlines()[0]
 
 
 def test_explain_output__all_rows_that_have_a_p_value_are_enough(tmp_path, model, rows):
     _, out = scored(rows.iloc[:40], tmp_path, (0, 40))
 
-    assert knows_reasons(out, 1000)
+    assert has_explanations(out, 1000)
     assert explain_output(out, 1000).groupby(["part", "row"]).ngroups == 39
 
 

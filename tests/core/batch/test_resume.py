@@ -232,7 +232,7 @@ def test_run__that_is_finished_removes_what_it_left_when_it_died(finished):
     job, folder = finished
     run = prepare(job)
     assert run.is_finished()
-    run.tidy()
+    run.clean_up()
 
     assert names_below(folder / "out") == ["_reas", "_repo", "_summ", "part-"]
     assert names_below(folder / "model") == ["data-", "manif"]
@@ -246,7 +246,7 @@ def test_run__that_is_finished_leaves_others_at_work_alone(finished, name):
 
     run = prepare(job)
     assert run.is_finished()
-    run.tidy()
+    run.clean_up()
 
     assert names_below(folder / name) == before
 
@@ -260,7 +260,7 @@ def test_run__that_is_finished_may_not_be_able_to_tidy_up(
 
     run = prepare(job)
     assert run.is_finished()
-    run.tidy()
+    run.clean_up()
 
     assert caplog.text.count("could not remove what a run has left") == 2
 

@@ -71,15 +71,15 @@ def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("is_own", [False, True])
+@pytest.mark.parametrize("scores_nominal_rows", [False, True])
 def test_prepare__lists_files_once_and_reads_each_footer_once(
-    tmp_path, monkeypatch, nominal, data, is_own
+    tmp_path, monkeypatch, nominal, data, scores_nominal_rows
 ):
     listed, walk = [], os.walk
     monkeypatch.setattr(os, "walk", lambda path, **_: listed.append(path) or walk(path))
     fsspec.register_implementation("counting", CountingFileSystem, clobber=True)
     CountingFileSystem.opened.clear()
-    known = None if is_own else f"counting://{nominal}"
+    known = None if scores_nominal_rows else f"counting://{nominal}"
 
     job = score_job(
         f"counting://{data}", tmp_path / "out", nominal=known, columns=["x", "y"]
@@ -90,7 +90,9 @@ def test_prepare__lists_files_once_and_reads_each_footer_once(
     assert run.scoring.kept.rows_of_parts() == ([4, 4, 2], True)
     footers = dict.fromkeys(["000.parquet", "001.parquet", "002.parquet"], 1)
     assert listed.count(str(data)) == 1
-    assert CountingFileSystem.opened == footers | ({} if is_own else {nominal.name: 1})
+    assert CountingFileSystem.opened == footers | (
+        {} if scores_nominal_rows else {nominal.name: 1}
+    )
 
 
 def test_score_files__without_nominal_leaves_each_row_out(tmp_path, data):

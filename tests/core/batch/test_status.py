@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from lpe_dask.batch import parts
 from lpe_dask.batch.api import score_files
 from lpe_dask.batch.errors import RunError
-from lpe_dask.batch.status import status_of
+from lpe_dask.batch.status import read_status
 from lpe_dask.cli import commands
 from lpe_dask.storage.lock import locked
 
@@ -98,7 +98,7 @@ def test_status__of_a_run_that_is_at_work(table, monkeypatch):
 
 def test_status__of_a_run_that_is_fitting(table):
     with locked("out", "score a table"):
-        state = status_of("out")
+        state = read_status("out")
 
     assert state.state == "at work"
     assert state.text.startswith("The model is being fitted, and no rows are scored yet.")
@@ -121,5 +121,5 @@ def test_status__of_a_run_that_begins_anew_is_not_that_of_the_earlier(table, mon
     with pytest.raises(RunError):
         score_files(table, "out", overwrite=True)
 
-    assert status_of("out").state == "resumable"
-    assert status_of("before").state == "done"
+    assert read_status("out").state == "resumable"
+    assert read_status("before").state == "done"

@@ -44,7 +44,7 @@ READERS = {
     "_stored": "_reasons.pqt", "holder": "_lock.json", "reserve": "_lock.json",
 }  # fmt: skip
 
-REFUSED = {
+INVALID_INPUT = {
     "pipe": "is a named pipe, and only a regular file is read",
     "zeros": "is a (device|link), and only a regular file is read",
     "huge": "is not read, as it has 1099511627776 bytes or more, and at most",
@@ -55,7 +55,7 @@ REFUSED = {
 def answers(tmp_path_factory):
     """What each reader says where somebody has put something else; one process does all."""
     around = tmp_path_factory.mktemp("strange")
-    cases = [(way, name, a) for way, name in READERS.items() for a in REFUSED]
+    cases = [(way, name, a) for way, name in READERS.items() for a in INVALID_INPUT]
     cases += [("known", "rows-1.parquet", attack) for attack in ATTACKS]
     cases += [("stats", "part-00000.parquet", attack) for attack in [*ATTACKS, "footer"]]
     folders = {}
@@ -78,12 +78,12 @@ def huge_footer(path):
         file.write((2**32 - 256).to_bytes(4, "little") + b"PAR1")
 
 
-@pytest.mark.parametrize("attack", REFUSED)
+@pytest.mark.parametrize("attack", INVALID_INPUT)
 @pytest.mark.parametrize("way", READERS)
 def test_output__with_something_else_is_refused_with_the_name(answers, way, attack):
     said = answers[way, attack]
 
-    assert re.search(rf"/{way}-{attack}/{READERS[way]} {REFUSED[attack]}", said), said
+    assert re.search(rf"/{way}-{attack}/{READERS[way]} {INVALID_INPUT[attack]}", said), said
     assert "remove it if it is not yours" in said
 
 

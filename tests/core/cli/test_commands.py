@@ -562,7 +562,7 @@ def test_score__shows_a_traceback_on_request_only(files, monkeypatch):
     [
         (KeyboardInterrupt, 130, "Interrupted.\n"),
         (interrupts.Terminated, 143, "Terminated.\n"),
-        (interrupts.GivenUp("nothing moves"), 1, "Error: nothing moves\n"),
+        (interrupts.StallTimeout("nothing moves"), 1, "Error: nothing moves\n"),
     ],
 )
 def test_score__ends_when_interrupted(files, monkeypatch, raised, code, said):

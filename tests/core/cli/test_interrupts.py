@@ -10,12 +10,12 @@ import pytest
 from lpe_dask.cli import interrupts
 from lpe_dask.cli.interrupts import (
     SIGNALS,
-    GivenUp,
+    StallTimeout,
     Terminated,
-    has_given_up,
+    deferred_signals,
     interrupt_main,
-    signals_held,
-    signals_raised,
+    signals_as_exceptions,
+    was_aborted,
 )
 
 
@@ -39,7 +39,7 @@ def send(number):
 def test_signals_raised__as_an_exception_and_once(monkeypatch, number, raised):
     def end_meanwhile():
         try:
-            with signals_raised():
+            with signals_as_exceptions():
                 send(number)
         except KeyboardInterrupt as error:
             for other in SIGNALS:
@@ -68,7 +68,7 @@ def test_signals_raised__again_where_python_ignores_the_exception(number, raised
         held.clear()
         time.sleep(10)
 
-    with pytest.raises(raised), signals_raised():
+    with pytest.raises(raised), signals_as_exceptions():
         lose_one()
 
 
@@ -79,14 +79,14 @@ def test_signals_raised__leaves_what_others_raise_in_finalizers_alone(monkeypatc
 
     finalized, seen = Finalized(), []
     monkeypatch.setattr("sys.unraisablehook", seen.append)
-    with signals_raised():
+    with signals_as_exceptions():
         del finalized
 
     assert [type(ignored.exc_value) for ignored in seen] == [KeyboardInterrupt]
 
 
 def test_signals_raised__leaves_handlers_as_they_were():
-    with signals_raised():
+    with signals_as_exceptions():
         assert signal.getsignal(signal.SIGTERM) is not signal.default_int_handler
 
     assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
@@ -95,7 +95,7 @@ def test_signals_raised__leaves_handlers_as_they_were():
 def test_signals_raised__goes_on_ignoring():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    with signals_raised():
+    with signals_as_exceptions():
         send(signal.SIGINT)
 
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -105,7 +105,7 @@ def test_signals_raised__does_nothing_in_another_thread():
     seen = []
 
     def look():
-        with signals_raised():
+        with signals_as_exceptions():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=look)
@@ -120,7 +120,7 @@ def test_signals_held__come_after_the_context(number):
     seen = []
 
     def interrupt_and_go_on():
-        with signals_held():
+        with deferred_signals():
             send(number)
             seen.append("the rest")
 
@@ -134,7 +134,7 @@ def test_signals_held__come_after_the_context(number):
 
 def test_signals_held__come_instead_of_an_error():
     def interrupt_and_fail():
-        with signals_held():
+        with deferred_signals():
             send(signal.SIGTERM)
             raise OSError("a worker has gone")
 
@@ -145,7 +145,7 @@ def test_signals_held__come_instead_of_an_error():
 def test_signals_held__works_without_signal_masks(monkeypatch):
     monkeypatch.delattr(signal, "pthread_sigmask")
 
-    with signals_held():
+    with deferred_signals():
         pass
 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -175,16 +175,16 @@ def test_interrupt_main__is_raised_whatever_is_ignored(ignored):
         signal.signal(number, signal.SIG_IGN)
 
     def wait():
-        with signals_raised():
+        with signals_as_exceptions():
             timer.start()
             time.sleep(30)
 
     timer = threading.Timer(0.1, interrupt_main, ["nothing moves"])
-    with pytest.raises(GivenUp, match="nothing moves"):
+    with pytest.raises(StallTimeout, match="nothing moves"):
         wait()
     timer.join()
 
-    assert has_given_up()
+    assert was_aborted()
     interrupts._reasons.clear()
 
 
@@ -192,8 +192,8 @@ def test_interrupt_main__says_so_if_all_signals_are_ignored(caplog):
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
-    with signals_raised():
+    with signals_as_exceptions():
         interrupt_main("nothing moves")
 
     assert "nothing moves But nothing can end it from within." in caplog.text
-    assert not has_given_up()
+    assert not was_aborted()

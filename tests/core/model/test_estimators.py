@@ -102,10 +102,10 @@ def expected(nominal, division, arguments):
         of_part = statistic(nominal[part], nominal[part], arguments, exclude_self=True)
         measured = of_part[np.searchsorted(part, chosen)]
 
-    def p_value(value, is_own=False):
+    def p_value(value, scores_nominal_rows=False):
         count = n_as_anomalous(value, measured, arguments)
         if is_conformal(arguments):
-            return definitions.conformal_p_value(count - is_own, len(measured))
+            return definitions.conformal_p_value(count - scores_nominal_rows, len(measured))
         return count / len(measured)
 
     return chosen, measured, reference, p_value
@@ -138,7 +138,7 @@ def test_calibrations__equal_their_definitions(case, data):
     )
     own_statistic = own_statistics(nominal, division, arguments)
     expected_own = np.array([p_value(value) for value in own_statistic])
-    expected_own[chosen] = [p_value(value, is_own=True) for value in measured]
+    expected_own[chosen] = [p_value(value, scores_nominal_rows=True) for value in measured]
     np.testing.assert_array_equal(own, expected_own)
     assert model.n_samples_ == len(nominal)
 
@@ -306,10 +306,10 @@ def test_anomaly_log_density__equals_the_corrected_footnote(case, data):
     compared = weighed(nominal[chosen], measured)
     assert model.calibration_.tolist() == sorted(compared)
 
-    def p_value(value, is_own=False):
+    def p_value(value, scores_nominal_rows=False):
         count = n_as_anomalous(value, compared, arguments)
         if is_conformal(arguments):
-            return definitions.conformal_p_value(count - is_own, len(compared))
+            return definitions.conformal_p_value(count - scores_nominal_rows, len(compared))
         return count / len(compared)
 
     new = statistic(queries, reference, arguments)
@@ -317,7 +317,7 @@ def test_anomaly_log_density__equals_the_corrected_footnote(case, data):
     np.testing.assert_array_equal(scored, expected_new)
     own_statistic = own_statistics(nominal, division, arguments)
     expected_own = np.array([p_value(v) for v in weighed(nominal, own_statistic)])
-    expected_own[chosen] = [p_value(value, is_own=True) for value in compared]
+    expected_own[chosen] = [p_value(value, scores_nominal_rows=True) for value in compared]
     np.testing.assert_array_equal(own, expected_own)
     np.testing.assert_array_equal(model.statistic(queries), new)
 

@@ -175,7 +175,7 @@ def test_nearest_nominal__of_rows_that_auto_has_drawn(random_state, tmp_path):
 
 
 DRAWING = ["split", "conformal", "auto"]
-LATER = [
+TRY_LATER = [
     {"random_state": 8}, {"random_state": None}, {"calibration_size": 50},
     {"calibration": "split", "random_state": 8}, {"calibration": "loo"},
     {"calibration": "auto"},
@@ -184,7 +184,7 @@ LATER = [
 
 @pytest.mark.parametrize(
     ("calibration", "later"),
-    mostly_dealt(DRAWING, LATER),
+    mostly_dealt(DRAWING, TRY_LATER),
 )
 def test_nearest_nominal__has_the_rows_of_the_fit_whatever_is_set_later(
     calibration, later, tmp_path

@@ -12,8 +12,8 @@ from lpe_dask.pages import report_page
 from lpe_dask.pages.pictures import (
     _COLORS,
     has_pictures,
-    picture_of_p_values,
-    picture_of_runs,
+    p_value_figure,
+    runs_figure,
 )
 from summaries import drifting, invalid, ordinary
 
@@ -24,7 +24,7 @@ BAD = (None, "nan", "x", True, [], {}, float("nan"), float("inf"), -1, 0, 1e308,
 def runs_of(summary):
     drift = summary["drift"]
     promised = [drift["promised"], *drift["promised_between"]]
-    return picture_of_runs(drift["state"]["runs"], promised, 0.01)
+    return runs_figure(drift["state"]["runs"], promised, 0.01)
 
 
 def texts_of(picture):
@@ -32,7 +32,7 @@ def texts_of(picture):
 
 
 def test_picture_of_p_values__is_one_element_in_the_colors_of_the_page():
-    picture = picture_of_p_values(BINS, 0.01)
+    picture = p_value_figure(BINS, 0.01)
     root = ElementTree.fromstring(picture)
     assert (root.tag, root.get("role")) == ("svg", "img")
     assert root.get("aria-label")
@@ -45,22 +45,22 @@ def test_picture_of_p_values__is_one_element_in_the_colors_of_the_page():
 
 def test_picture_of_p_values__has_the_flagged_rows_on_their_own():
     assert {"flagged", "≤ 0.1", "0.2", "1.0", "rows / promised"} <= set(
-        texts_of(picture_of_p_values(BINS, 0.01))
+        texts_of(p_value_figure(BINS, 0.01))
     )
     bins = {name: values[1:] for name, values in BINS.items()}  # no row can be flagged
-    texts = texts_of(picture_of_p_values(bins, 0.01))
+    texts = texts_of(p_value_figure(bins, 0.01))
     assert "≤ 0.1" in texts
     assert "flagged" not in texts
     one = {name: values[:1] for name, values in BINS.items()}
-    assert "flagged" in texts_of(picture_of_p_values(one, 0.01))
+    assert "flagged" in texts_of(p_value_figure(one, 0.01))
 
 
 def test_picture_of_p_values__cuts_what_is_far_from_the_promise_and_names_it():
     many = BINS | {"rows": [90_000, 0, 0, 0, 0, 10_000]}
-    texts = texts_of(picture_of_p_values(many, 0.01))
+    texts = texts_of(p_value_figure(many, 0.01))
     assert {"90", "10", "0.1"} <= set(texts)
     assert "20" not in texts
-    near = texts_of(picture_of_p_values(BINS, 0.01))
+    near = texts_of(p_value_figure(BINS, 0.01))
     assert {"0.5", "1", "2"} <= set(near)
     assert "5" not in near
 
@@ -69,9 +69,9 @@ def test_picture_of_p_values__cuts_what_is_far_from_the_promise_and_names_it():
 def test_picture_of_p_values__survives_what_is_no_number(bad):
     for name, values in BINS.items():
         for changed in (bad, [bad] * len(values), [bad, *values[1:]]):
-            picture = picture_of_p_values(BINS | {name: changed}, 0.01)
+            picture = p_value_figure(BINS | {name: changed}, 0.01)
             assert picture is None or picture.startswith("<svg")
-    assert picture_of_p_values(bad, 0.01) is None
+    assert p_value_figure(bad, 0.01) is None
 
 
 def test_picture_of_runs__tells_verdicts_apart_by_shape_and_color():
@@ -97,8 +97,8 @@ def test_picture_of_runs__survives_what_is_no_run():
     run = ordinary()["drift"]["state"]["runs"][0]
     odd = [{**run, name: bad} for name in run for bad in BAD]
     odd += [{**run, "flagged_between": [bad, bad]} for bad in BAD]
-    assert picture_of_runs([*odd, *BAD], [0.01, 0, 0.02], 0.01).startswith("<svg")
-    assert picture_of_runs([None, {}], [10.0**300, 0.0, -1.0], -1.0).startswith("<svg")
+    assert runs_figure([*odd, *BAD], [0.01, 0, 0.02], 0.01).startswith("<svg")
+    assert runs_figure([None, {}], [10.0**300, 0.0, -1.0], -1.0).startswith("<svg")
 
 
 def test_picture_of_runs__takes_two_runs_of():
@@ -107,9 +107,9 @@ def test_picture_of_runs__takes_two_runs_of():
 
 
 def test_pictures__do_not_depend_on_the_style_that_is_set():
-    plain = picture_of_p_values(BINS, 0.01)
+    plain = p_value_figure(BINS, 0.01)
     with mpl.rc_context({"axes.grid": True, "font.size": 30, "text.color": "red"}):
-        assert picture_of_p_values(BINS, 0.01) == plain
+        assert p_value_figure(BINS, 0.01) == plain
         assert mpl.rcParams["font.size"] == 30
 
 

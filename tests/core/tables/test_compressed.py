@@ -40,7 +40,7 @@ CODECS = {
     "zip": zipped("a.csv", "__MACOSX/._a.csv"),
 }
 CUT, OTHER = "cut short or damaged", "not compressed as its name says"
-REFUSED = [
+INVALID_INPUT = [
     *((f"t.csv.{name}", content[:-20], CUT) for name, content in CODECS.items()),
     *((f"t.csv.{name}", ROWS, OTHER) for name in CODECS),
     ("t.csv", CODECS["gz"], r"another file \(\.gz\).*Give it the ending of its kind"),
@@ -61,7 +61,7 @@ def test_read_frame__reads_compressed_files(tmp_path, name):
     assert found["y"].tolist() == [i * i for i in range(5000)]
 
 
-@pytest.mark.parametrize(("name", "content", "message"), REFUSED)
+@pytest.mark.parametrize(("name", "content", "message"), INVALID_INPUT)
 def test_read_frame__names_what_is_wrong_with_a_file(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
 

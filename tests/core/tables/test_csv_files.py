@@ -38,7 +38,7 @@ def marked(sign):
 
 
 #: Line of the page, what is in the file, and its values by the remedy of the error.
-REFUSED = [
+INVALID_INPUT = [
     ("decimal commas", text(head="x;y", sep=";", form=comma), ROWS),
     ("decimal commas", text(head="x\ty", sep="\t", form=comma), ROWS),
     ("decimal commas", text(ROWS[:, :1], head="x", form=comma), ROWS[:, :1]),
@@ -84,7 +84,7 @@ def remedy(message):
     return CsvOptions.of_texts(shlex.split(shell)[1::2]).given(), eval(python)
 
 
-@pytest.mark.parametrize(("line", "content", "expected"), REFUSED)
+@pytest.mark.parametrize(("line", "content", "expected"), INVALID_INPUT)
 def test_read_frame__names_the_option_that_reads_a_file(tmp_path, line, content, expected):
     path = written(tmp_path, content)
 
@@ -293,4 +293,4 @@ def test_page__has_a_line_for_each_case():
         "whole numbers beyond 2**53 beside fractions",
     }  # fmt: skip
     keys = {f"`{key}`" for key in CsvOptions.model_fields}
-    assert {*lines} == {line for line, *_ in REFUSED} | OTHERS.keys() | told | keys
+    assert {*lines} == {line for line, *_ in INVALID_INPUT} | OTHERS.keys() | told | keys

@@ -249,7 +249,7 @@ ABSENT, TYPES = "a column that was fitted is not there", "a column of text, date
 NO_FRAME = "a structured array of Dask, or not of one dimension"
 
 #: Line of the page, what is brought, the error, and what it says is to be done.
-REFUSED = [
+INVALID_INPUT = [
     (
         ABSENT,
         POLARS.drop("b"),
@@ -404,7 +404,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("line", "X", "error", "match", "remedy"), REFUSED)
+@pytest.mark.parametrize(("line", "X", "error", "match", "remedy"), INVALID_INPUT)
 def test_score_samples__refuses_with_a_remedy_that_works(line, X, error, match, remedy):
     with pytest.raises(error, match=match):
         MODEL.score_samples(X)
@@ -416,7 +416,7 @@ def test_score_samples__refuses_with_a_remedy_that_works(line, X, error, match, 
 def test_page__has_a_line_for_each_case():
     lines = re.findall(r"^\| (?!what \||---)(.+?) \|", PAGE.read_text(), re.MULTILINE)
 
-    cases = {line for line, *_ in [*BY_NAME, *BY_POSITION, *MISSING, *REFUSED]}
+    cases = {line for line, *_ in [*BY_NAME, *BY_POSITION, *MISSING, *INVALID_INPUT]}
     assert {*lines} == cases | {"a table with names, where an array was fitted"}
 
 

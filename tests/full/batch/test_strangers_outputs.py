@@ -28,7 +28,7 @@ def test_run__writes_parts_in_the_place_of_something_else(tmp_path, monkeypatch)
     expected = pd.read_parquet(tmp_path / "out")
     interrupted = tmp_path / "interrupted"
     with monkeypatch.context() as patch:
-        patch.setattr(PartFolder, "check_seen", lambda folder: 1 / 0)
+        patch.setattr(PartFolder, "wait_until_visible", lambda folder: 1 / 0)
         with pytest.raises(RunError, match="start the same run again"):
             lpe_dask.score_files(tmp_path / "rows", interrupted, report=False)
     part = interrupted / "part-00000.parquet"
