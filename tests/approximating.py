@@ -33,7 +33,7 @@ def small_searches(monkeypatch):
     def replace(function):
         monkeypatch.setattr(nn_descent, "neighbor_lists", function)
 
-    monkeypatch.setattr(plan, "MOST_INDEXED_ROWS", BLOCK_ROWS)
+    monkeypatch.setattr(plan, "MAX_INDEXED_ROWS", BLOCK_ROWS)
     monkeypatch.setattr(beam_search, "BEAM_ROWS", BEAM_ROWS)
     monkeypatch.setattr(packing, "joined_lists", joined)
     monkeypatch.setattr(model_blocks, "DEGREE", DEGREE)

@@ -33,7 +33,7 @@ ROWS = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 100_000)
 COLUMNS = (2, 5, 10, 20, 50, 100, 200)
 
 #: New rows, and calibration rows of large nominal sets: more would take hours a cell.
-MOST_ROWS = 20_000
+MAX_ROWS = 20_000
 
 #: Nominal rows from which on threads are worth their while.
 MANY_ROWS = 3000
@@ -42,7 +42,7 @@ MANY_ROWS = 3000
 OTHER_ROWS = 10_000
 
 #: Nominal sets of a cell at least and at most.
-LEAST_SETS, MOST_SETS = 3, 20_000
+LEAST_SETS, MAX_SETS = 3, 20_000
 
 #: What is learned -> the arguments of `LPE` that ask for it.
 LEARNED = {
@@ -76,7 +76,7 @@ KINDS = {"normal": normal, "heavy-tailed": heavy_tailed, "clustered": clustered}
 def shares(calibration, nominal, new, arguments=None):
     """Shares of new rows that are flagged, and the number of calibration rows."""
     most = len(nominal) if calibration == "loo" else (len(nominal) + 1) // 2
-    size = None if most <= MOST_ROWS else MOST_ROWS
+    size = None if most <= MAX_ROWS else MAX_ROWS
     model = LPE(
         calibration=calibration, calibration_size=size, random_state=0, **arguments or {}
     )
@@ -108,8 +108,8 @@ def cell(kind, learned, n_rows, n_features, n_draws):
     if learned == "covariance" and n_rows <= n_features + 1:
         return None
     rng = np.random.default_rng([0, n_rows, n_features, *learned.encode()])
-    n_new = min(n_rows, MOST_ROWS)
-    n_sets = min(MOST_SETS, max(LEAST_SETS, math.ceil(n_draws / n_new)))
+    n_new = min(n_rows, MAX_ROWS)
+    n_sets = min(MAX_SETS, max(LEAST_SETS, math.ceil(n_draws / n_new)))
     taken = choose_calibration(learned, n_rows, n_features)[0]
     measures_conformal = taken == "conformal" and (
         learned != "covariance" or n_rows // 2 > n_features + 1

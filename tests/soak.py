@@ -38,7 +38,7 @@ from lpe_dask.model.calibration_split import divide
 SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]
 
 #: Models of cases before that are kept, and scored again; failures that end a soak.
-KEPT, MOST_FAILURES = 8, 10
+KEPT, MAX_FAILURES = 8, 10
 
 
 def column_of_numbers(rng, n_rows):
@@ -296,7 +296,7 @@ def soak(seed, numbers, seconds):
     end, schedulers, failed, n_cases = time.monotonic() + seconds, Schedulers(), [], 0
     kept, first = deque(maxlen=KEPT), None
     for number in numbers:
-        if time.monotonic() > end or len(failed) == MOST_FAILURES:
+        if time.monotonic() > end or len(failed) == MAX_FAILURES:
             break
         first = number if first is None else first
         print(f"\rcase {number}", end="", file=sys.stderr, flush=True)

@@ -43,7 +43,7 @@ from lpe_dask.tables import FileTable, frame_tasks, path_of
 from lpe_dask.tasks import compute, new_tasks
 
 #: Columns of a row in the summary, and characters of a text there.
-MOST_COLUMNS, MOST_CHARACTERS = 20, 200
+MAX_COLUMNS, MAX_CHARACTERS = 20, 200
 
 #: What the summary says of such a column.
 _OF_COLUMN = ["column", "value", "usual", "nominal_value", "share", "typical_share"]
@@ -203,7 +203,7 @@ def reasons_file(explanation: Explanation, rows: Sequence[dict[str, Any]]) -> by
 
 def _row_sections(explanation: Explanation) -> Iterator[dict[str, Any]]:
     """Yield the reasons of each row for the summary."""
-    lines = explanation.table(MOST_COLUMNS)[_OF_COLUMN]
+    lines = explanation.table(MAX_COLUMNS)[_OF_COLUMN]
     lines["column"] = lines["column"].map(str)
     for i in range(len(explanation.shares)):
         note = None
@@ -239,9 +239,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     text = _text(value)
-    if len(text) <= MOST_CHARACTERS:
+    if len(text) <= MAX_CHARACTERS:
         return text
-    return f"{text[: MOST_CHARACTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return f"{text[: MAX_CHARACTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _text(value: Any) -> str:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 LOG_SECONDS = 10.0
 
 #: Seconds after which a rate is meaningful.
-LEAST_SECONDS = 0.5
+MIN_SECONDS = 0.5
 
 
 def show_progress(console: Console) -> AbstractContextManager[Listener]:
@@ -47,7 +47,7 @@ def describe(computation: Computation, seconds: float) -> str:
         text += f" rows, {n_done} of {computation.n_results} parts"
     else:
         text += f" of {rows.total:,} rows"
-    if n_done == 0 or seconds < LEAST_SECONDS:
+    if n_done == 0 or seconds < MIN_SECONDS:
         return text
     if computation.rows_done > 0:
         text += f", {_rate(computation.rows_done / seconds)} rows/s"

@@ -33,7 +33,7 @@ STALL_SECONDS = 60.0
 QUERY_SECONDS = 2.0
 
 #: Most workers that a line names.
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 #: Seconds that the end of a run may wait for an answer to the last question.
 LAST_QUERY_SECONDS = 2.0
@@ -114,7 +114,7 @@ class StallDetector:
         if not answer[0]:
             return f"{text}; start some, or wait until the cluster does"
         busy = [f"tasks at {worker}: {len(tasks)}" for worker, tasks in answer[0].items()]
-        return "; ".join([text, *busy[:MOST_NAMED]])
+        return "; ".join([text, *busy[:MAX_NAMED]])
 
 
 @contextmanager

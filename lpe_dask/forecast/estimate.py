@@ -28,7 +28,7 @@ from lpe_dask.batch import (
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.forecaster import Forecaster
 from lpe_dask.forecast.planned_model import PlannedModel, plan_model, sample_model
-from lpe_dask.forecast.sample import MOST_PARTITIONS, Sample, sample_table
+from lpe_dask.forecast.sample import MAX_PARTITIONS, Sample, sample_table
 from lpe_dask.forecast.sizes import (
     Workload,
     run_workload,
@@ -353,7 +353,7 @@ def _sampled_categories(
     X: Any, categorical: str | Sequence[Any] | None
 ) -> Categories | None:
     """Return the categories that some partitions have: a forecast reads no others."""
-    return learn_categories(X, categorical, most_partitions=MOST_PARTITIONS)
+    return learn_categories(X, categorical, max_partitions=MAX_PARTITIONS)
 
 
 def _collection(table: Table) -> _Input:
@@ -385,7 +385,7 @@ def _sampled(
     except PrecisionError:
         if minima is not None:
             raise
-        minima = learn_offsets(X, categories, most_partitions=MOST_PARTITIONS)
+        minima = learn_offsets(X, categories, max_partitions=MAX_PARTITIONS)
         return _sampled(X, counted, categories, minima)
     n_columns, minima = table.rows.shape[1], minima or NO_OFFSETS
     return _Input(table, sample, n_columns, categories=categories, minima=minima)

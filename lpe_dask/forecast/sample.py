@@ -26,7 +26,7 @@ from lpe_dask.tasks import compute, new_array, new_tasks
 SAMPLE_ROWS, SAMPLE_BYTES = 65_536, 64 * 2**20
 
 #: Partitions that are read: fewer say little about the others, more take long.
-LEAST_PARTITIONS, MOST_PARTITIONS = 4, 16
+MIN_PARTITIONS, MAX_PARTITIONS = 4, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,11 @@ def rows_of_blocks(blocks: list[Delayed], n_features: int) -> da.Array:
 def _partitions_to_read(n_partitions: int, sizes: Sequence[int] | None) -> list[int]:
     """Return the numbers of some partitions, evenly, that are not empty if any are not."""
     usable = list(range(n_partitions))
-    n_read = LEAST_PARTITIONS
+    n_read = MIN_PARTITIONS
     if sizes is not None:
         usable = [i for i in usable if sizes[i] > 0] or usable
         mean = max(1, sum(sizes) // len(usable))
-        n_read = min(MOST_PARTITIONS, max(n_read, -(-SAMPLE_ROWS // mean)))
+        n_read = min(MAX_PARTITIONS, max(n_read, -(-SAMPLE_ROWS // mean)))
     n_read = min(n_read, len(usable))
     return [usable[i * len(usable) // n_read] for i in range(n_read)]
 

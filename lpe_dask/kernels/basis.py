@@ -54,7 +54,7 @@ LEARNED_ROWS, CENTER_ROWS = 1024, 256
 
 #: Weights in the basis that the filter can add: a smaller one counts as an error, and where
 #: one is larger, upper bounds are not used.
-LEAST_WEIGHT, LARGEST_WEIGHT = 2.0**-100, 2.0**100
+MIN_WEIGHT, MAX_WEIGHT = 2.0**-100, 2.0**100
 
 #: Coordinates of points end here, so that those far out can be rotated.
 FURTHEST = 2.0**100
@@ -125,13 +125,13 @@ class Basis:
     def underflow(self) -> float:
         """What underflow may add to A: of squares in the rows' units, and of the filter."""
         n_columns, weights = self.n_columns, self._code_weights
-        lost = float(weights[weights < LEAST_WEIGHT].sum())
+        lost = float(weights[weights < MIN_WEIGHT].sum())
         return self.squares(n_columns * 2.0**-1070) + n_columns * 2.0**-140 + lost
 
     @property
     def stretch(self) -> float:
         """The factor of upper bounds that makes up for lowered weights; 1 without codes."""
-        if (self._code_weights > LARGEST_WEIGHT).any():
+        if (self._code_weights > MAX_WEIGHT).any():
             return math.inf
         n_codes = len(self.steps)
         return 1.0 + (n_codes + 10) * 2.0**-21 if n_codes > 0 else 1.0
@@ -140,9 +140,9 @@ class Basis:
     def lowered(self) -> NDArray[np.float32]:
         """What the filter adds for codes that differ: not more than the weights."""
         weights = self._code_weights
-        lowered = np.minimum(weights, LARGEST_WEIGHT)
+        lowered = np.minimum(weights, MAX_WEIGHT)
         lowered *= 1 - (len(weights) + 9) * 2.0**-23
-        lowered[weights < LEAST_WEIGHT] = 0.0
+        lowered[weights < MIN_WEIGHT] = 0.0
         return lowered.astype(np.float32)
 
     def squares(self, square: _Squares) -> _Squares:
@@ -232,7 +232,7 @@ def _steps(
     codes: NDArray[np.floating], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return steps with which the levels of each column are as wide as its weight."""
-    lengths = np.sqrt(np.clip(weights, LEAST_WEIGHT, LARGEST_WEIGHT))
+    lengths = np.sqrt(np.clip(weights, MIN_WEIGHT, MAX_WEIGHT))
     n_levels = codes.max(axis=0).astype(np.float64) + 2.0  # one may be -1
     steps: NDArray[np.float64] = np.exp2(np.round(np.log2(lengths / n_levels)))
     return steps

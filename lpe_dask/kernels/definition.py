@@ -106,9 +106,9 @@ def _tables(
     """Give tables of queries and rows, in which those of a limit below 0 are left out."""
     rows = block.rows
     n_rows, n_features = rows.shape
-    most_rows = max(LANES, TURNED_NUMBERS // n_features)
-    for first in range(0, n_rows, most_rows):
-        part = slice(first, first + most_rows)
+    max_rows = max(LANES, TURNED_NUMBERS // n_features)
+    for first in range(0, n_rows, max_rows):
+        part = slice(first, first + max_rows)
         columns = np.ascontiguousarray(rows[part].T, np.float64)
         numbers = block.numbers[part]
         by_number = np.argsort(numbers)

@@ -28,10 +28,10 @@ from lpe_dask.kernels.simd import count_bits, lanes_within
 
 #: Numbers of a lane that are looked at, since groups of many features cost more than they
 #: save, and the fewest and the most groups.
-SEED_NUMBERS, LEAST_GROUPS, MOST_GROUPS = 256, 4, 16
+SEED_NUMBERS, MIN_GROUPS, MAX_GROUPS = 256, 4, 16
 
 #: Times that an interval with the square is halved at most, and where it may not lie.
-MOST_HALVINGS, LEAST_SQUARE, LARGEST_SQUARE = 12, 2.0**-100, 2.0**100
+MAX_HALVINGS, MIN_SQUARE, MAX_SQUARE = 12, 2.0**-100, 2.0**100
 
 #: Neighbors up to which 64 lanes tell a limit that is close.
 MAX_SEEDED = 40
@@ -59,8 +59,8 @@ def set_initial_limits(n_active, cell, first, block, errors, found, tile):  # ty
     # Full groups alone: without a limit the sum to a row is always near, and so written.
     start, stop = block.starts[cell] // LANES, block.starts[cell + 1] // LANES
     n_groups = SEED_NUMBERS // n_features
-    n_groups = n_groups if n_groups > LEAST_GROUPS else LEAST_GROUPS  # noqa: FURB136
-    n_groups = n_groups if n_groups < MOST_GROUPS else MOST_GROUPS  # noqa: FURB136
+    n_groups = n_groups if n_groups > MIN_GROUPS else MIN_GROUPS  # noqa: FURB136
+    n_groups = n_groups if n_groups < MAX_GROUPS else MAX_GROUPS  # noqa: FURB136
     stop = stop if stop < start + n_groups else start + n_groups  # noqa: FURB136
     is_any_unlimited = False
     for a in range(n_active):
@@ -106,15 +106,15 @@ def _square_of(n_least, sums, start, length, square):  # type: ignore[no-untyped
     search begins at ``square``.
     """
     low = 0.0
-    high = square if square > LEAST_SQUARE else LEAST_SQUARE  # noqa: FURB136
-    high = high if high < LARGEST_SQUARE else LARGEST_SQUARE  # noqa: FURB136
+    high = square if square > MIN_SQUARE else MIN_SQUARE  # noqa: FURB136
+    high = high if high < MAX_SQUARE else MAX_SQUARE  # noqa: FURB136
     n_within = _count_lanes(sums, start, high - length)
     while n_within < n_least:
-        if high >= LARGEST_SQUARE:
+        if high >= MAX_SQUARE:
             return np.inf
         low, high = high, 4.0 * high
         n_within = _count_lanes(sums, start, high - length)
-    while low == 0.0 and high > LEAST_SQUARE:
+    while low == 0.0 and high > MIN_SQUARE:
         n_nearer = _count_lanes(sums, start, high / 4.0 - length)
         if n_nearer < n_least:
             low = high / 4.0
@@ -122,7 +122,7 @@ def _square_of(n_least, sums, start, length, square):  # type: ignore[no-untyped
             high, n_within = high / 4.0, n_nearer
     if low == 0.0:  # as of equal rows
         return high
-    for _ in range(MOST_HALVINGS):
+    for _ in range(MAX_HALVINGS):
         if n_within <= n_least + n_least // 8:
             break
         middle = (low + high) / 2.0

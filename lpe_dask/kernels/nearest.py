@@ -43,7 +43,7 @@ SPARE_PLACES = 64
 
 #: Times that the interval with the K-th smallest bound is halved at most, and the share of
 #: K by which the one found may have more within.
-MOST_HALVINGS, TOLERANCE = 12, 1 / 16
+MAX_HALVINGS, TOLERANCE = 12, 1 / 16
 
 _HALF = np.uint64(32)
 _PLACE_BITS = np.uint64(0xFFFFFFFF)
@@ -277,7 +277,7 @@ def _bits_within(keys, places, n_keys, n_neighbors, limit):  # type: ignore[no-u
         low = _bits(np.float32(limit / 4.0))
         n_within = _count_keys(keys, n_keys, high)
         if n_within >= n_neighbors and _count_keys(keys, n_keys, low) < n_neighbors:
-            for _ in range(MOST_HALVINGS):
+            for _ in range(MAX_HALVINGS):
                 if n_within <= n_neighbors + n_neighbors * TOLERANCE:
                     break
                 middle = (low + high) >> _ONE

@@ -128,7 +128,7 @@ class Audit:
         self, rows: da.Array, numbers: da.Array, approximation: Approximation | None
     ) -> Any:
         statistic = self.reference.measure_rows(
-            rows, numbers=numbers, approximation=approximation, most_rows=AUDITED_ROWS
+            rows, numbers=numbers, approximation=approximation, max_rows=AUDITED_ROWS
         )
         return self.calibration.p_values(self.calibration.compared(rows, statistic))
 

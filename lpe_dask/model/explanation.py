@@ -45,7 +45,7 @@ from lpe_dask.tasks import compute, eager_scope
 logger = logging.getLogger(__name__)
 
 #: Characters of a frequent value.
-_MOST_CHARACTERS = 40
+_MAX_CHARACTERS = 40
 
 #: A row is spread over many columns if none has this share.
 MIN_SHARE = 0.05
@@ -216,7 +216,7 @@ def _numbers(quantiles: list[Any]) -> list[str]:
 def _level(value: Any) -> str:
     """Return a frequent value, shortened."""
     text = f"{value:.10g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
 
 
 def _percent(share: float) -> str:

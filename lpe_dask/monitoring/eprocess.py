@@ -38,7 +38,7 @@ _END = 0.1
 
 #: Larger exponents count as this. Only bins that ties left hardly any calibration rows
 #: have such: a bet would put all rows there, or be no finite number.
-_MOST_TILT = 6.0
+_MAX_TILT = 6.0
 
 #: Squared lengths below this are those of directions that rounding made.
 _NO_LENGTH = 1e-12
@@ -83,7 +83,7 @@ def log_ratios(
         n of the run.
     exponents : ndarray of shape (n_bets, n_bulk)
     """
-    tilted = urn[..., None, :] * np.exp(exponents.clip(-_MOST_TILT, _MOST_TILT))
+    tilted = urn[..., None, :] * np.exp(exponents.clip(-_MAX_TILT, _MAX_TILT))
     tilted *= urn.sum(-1)[..., None, None] / tilted.sum(-1, keepdims=True)
     n = counts[..., None, :]
     alternative = (gammaln(tilted + n) - gammaln(tilted)).sum(-1)

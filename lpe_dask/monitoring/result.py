@@ -9,7 +9,7 @@ from typing import Any
 from lpe_dask.monitoring.state import CALIBRATION_ROWS, MIN_ROWS, RECENT, Verdict
 
 #: Columns that the sentences name.
-_MOST_COLUMNS = 3
+_MAX_COLUMNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +174,8 @@ def _sentence(text: str) -> str:
 def _of_unseen(drift: Drift) -> list[str]:
     """Return which columns have more unseen values than by chance."""
     columns = [of for of in drift.unseen_values if of.is_reported and of.unseen > 0]
-    texts = [of.sentence() for of in columns[:_MOST_COLUMNS]]
-    if (n_more := len(columns) - _MOST_COLUMNS) > 0:
+    texts = [of.sentence() for of in columns[:_MAX_COLUMNS]]
+    if (n_more := len(columns) - _MAX_COLUMNS) > 0:
         texts.append(f"{n_more} more columns have such values")
     return texts
 

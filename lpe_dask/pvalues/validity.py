@@ -24,7 +24,7 @@ from typing import Any
 #: covariance every row is in part measured by itself, more so with more columns. With
 #: quantiles a row at an end of a column is measured as if it were not beyond the others;
 #: of few columns each decides more. Where several are learned, what they add adds up.
-ENOUGH_ROWS = {
+ROWS_FOR_LOO = {
     "ranges": (200, 1.0), "quantiles": (2000, 0.5), "variances": (70, 1.0),
     "covariance": (40, 1.5),
 }  # fmt: skip
@@ -88,7 +88,7 @@ def learned_components(
     Returns
     -------
     learned : str, optional
-        A key of `ENOUGH_ROWS`, several of them joined by " and ", or `UNION_GRAPH`.
+        A key of `ROWS_FOR_LOO`, several of them joined by " and ", or `UNION_GRAPH`.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def min_rows_for_loo(learned: str | None, n_features: int) -> float:
     n_forms = 2 if {"ranges", "quantiles"} <= set(parts) else 1
     needed = 0
     for part in parts:
-        factor, power = ENOUGH_ROWS[part]
+        factor, power = ROWS_FOR_LOO[part]
         n_columns = n_features if part in ("ranges", "quantiles") else n_forms * n_features
         needed += math.ceil(factor * n_columns**power)
     return float(needed)

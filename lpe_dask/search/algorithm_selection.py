@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 #: Rows that both exact algorithms are tried on, at least and at most; the part of all rows,
 #: and pairs of all rows for each product, from which on a trial takes too long. (To rotate
 #: rows, products grow with the square of the columns.)
-FEWEST_ROWS, MOST_ROWS, TRIAL_FRACTION, TRIED_PAIRS = 2048, 16_384, 3, 1000
+FEWEST_ROWS, MAX_ROWS, TRIAL_FRACTION, TRIED_PAIRS = 2048, 16_384, 3, 1000
 
 #: Part of what brute force takes that pruning may take by a trial, which flatters it.
 MAX_PRUNED_FEATURES = 0.78
@@ -136,7 +136,7 @@ def _try_exact(
     """
     n_reference, n_features = plan.shape.n_reference, plan.shape.n_features
     worth = min(n_reference // TRIAL_FRACTION, n_reference**2 // (TRIED_PAIRS * n_features))
-    n_rows = min(len(sample), MOST_ROWS, max(FEWEST_ROWS, worth))
+    n_rows = min(len(sample), MAX_ROWS, max(FEWEST_ROWS, worth))
     some = sample[np.arange(n_rows) * len(sample) // n_rows]
     rows = as_float32_if_exact(preparation.apply(some))
     most = max(1, n_rows // ROWS_PER_NEIGHBOR)

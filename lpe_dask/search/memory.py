@@ -225,9 +225,9 @@ class MemoryEstimate:
         No two threads have the largest block where that is more than half of all rows.
         """
         plan = self.plan
-        most_rows = plan.threads * plan.largest_block_rows
+        max_rows = plan.threads * plan.largest_block_rows
         of_block = max(self.pack, self.build)
-        shared = -(-of_block * plan.shape.n_reference // most_rows)
+        shared = -(-of_block * plan.shape.n_reference // max_rows)
         return max(self.join, min(of_block, shared), self.merge)
 
     @property

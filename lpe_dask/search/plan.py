@@ -51,14 +51,14 @@ MIN_BLOCK_ROWS, MIN_BLOCK_NUMBERS = 16_384, 2**19
 
 #: Rows of a block for each neighbor where these are many, as each block is a selection of
 #: K; up to so many rows.
-ROWS_PER_NEIGHBOR, MOST_GROWN = 512, 131_072
+ROWS_PER_NEIGHBOR, MAX_GROWN = 512, 131_072
 
 #: Bytes of a row that building an index takes, beside the row itself: what pynndescent adds
 #: (840 to 950 measured with 0.7.0, 760 to 1430 with 0.6.0, at 64 to 768 columns).
 BUILD_ROW_BYTES = 1500
 
 #: Most rows of a block with an index, and numbers.
-MOST_INDEXED_ROWS, MOST_INDEXED_NUMBERS = 200_000, 100_000_000
+MAX_INDEXED_ROWS, MAX_INDEXED_NUMBERS = 200_000, 100_000_000
 
 #: Rows of the sample by which a search along indexes is judged, and how many samples of
 #: parts one task merges.
@@ -317,7 +317,7 @@ def indexed_block_rows(n_reference: int, n_features: int) -> int:
     >>> indexed_block_rows(400_000, 768)
     100000
     """
-    most = max(1, min(MOST_INDEXED_ROWS, MOST_INDEXED_NUMBERS // n_features))
+    most = max(1, min(MAX_INDEXED_ROWS, MAX_INDEXED_NUMBERS // n_features))
     return -(-n_reference // -(-n_reference // most))
 
 
@@ -341,8 +341,8 @@ def plan_search(
         # Few blocks: each of them is a new start for every query. One a thread, so that
         # all are busy while they are made, or a divisor, so that all have as many tasks:
         # the largest of which a block has about the least rows or more.
-        most_bytes = min(MAX_BLOCK_BYTES, memory_limit // (64 * threads))
-        most = most_bytes // reference_row_bytes(shape.n_features)
+        max_bytes = min(MAX_BLOCK_BYTES, memory_limit // (64 * threads))
+        most = max_bytes // reference_row_bytes(shape.n_features)
         worth = 4 * n_reference // (3 * _least_block_rows(shape))
         counts = range(1, min(worth, n_threads) + 1)
         n_even = max((n for n in counts if n_threads % n == 0), default=1)
@@ -354,11 +354,11 @@ def plan_search(
         n_tasks -= n_tasks % n_threads  # as many for each thread
     task_rows = min(MAX_TASK_ROWS, -(-n_reference // n_tasks))
     row_bytes = pass_row_bytes(shape)
-    most_bytes, parts = PASS_BYTES, 16
+    max_bytes, parts = PASS_BYTES, 16
     if shape.is_spooled:  # each pass reads all blocks, and has two of them at a time
-        most_bytes = max(most_bytes, block_rows * reference_row_bytes(shape.n_features))
+        max_bytes = max(max_bytes, block_rows * reference_row_bytes(shape.n_features))
         parts = 18
-    pass_bytes = min(most_bytes, memory_limit // (parts * threads))
+    pass_bytes = min(max_bytes, memory_limit // (parts * threads))
     pass_rows = max(1, min(MAX_TASK_ROWS, pass_bytes // row_bytes))
     return SearchPlan(
         shape, block_rows, min(_whole_groups(task_rows), block_rows), pass_rows, threads,
@@ -370,7 +370,7 @@ def _least_block_rows(shape: ProblemSize) -> int:
     """Return the rows that a block has at least, if there are so many."""
     least = min(MIN_BLOCK_ROWS, MIN_BLOCK_NUMBERS // shape.n_features)
     if sample_neighbors(shape.n_listed_neighbors) is not None:
-        least = max(least, min(MOST_GROWN, ROWS_PER_NEIGHBOR * shape.n_listed_neighbors))
+        least = max(least, min(MAX_GROWN, ROWS_PER_NEIGHBOR * shape.n_listed_neighbors))
     return max(MIN_TASK_ROWS, least)
 
 

@@ -106,7 +106,7 @@ class Reference:
         frame_sizes: Sequence[int] = (),
         numbers: da.Array | None = None,
         approximation: Approximation | None = None,
-        most_rows: int | None = None,
+        max_rows: int | None = None,
     ) -> da.Array:
         """Return the statistic of rows as a dask array of shape (n,), lazily.
 
@@ -126,14 +126,14 @@ class Reference:
             Of those that are rows of the reference; see `join.join`.
         approximation : Approximation, optional
             None: all rows are compared.
-        most_rows : int, optional
+        max_rows : int, optional
             Of a chunk, where chunks are unknown.
         """
         sizes = rows.chunks[0]
         plan = self._plan(frame_sizes or sizes, reads_frame=len(frame_sizes) > 0)
         largest = _largest(sizes)
         if largest is None and plan.is_spooled:  # which each task reads as a whole
-            largest = most_rows
+            largest = max_rows
         shares = n_shares(
             len(sizes), active_workers().n_threads, largest, plan.least_task_rows
         )

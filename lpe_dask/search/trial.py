@@ -40,7 +40,7 @@ FEWER = 4
 
 #: Seconds for which a trial is repeated, and how often at least and at most: the fastest
 #: counts, as other work only ever adds, and the first one may compile.
-REPEAT_SECONDS, LEAST_REPEATS, MOST_REPEATS = 0.15, 2, 20
+REPEAT_SECONDS, MIN_REPEATS, MAX_REPEATS = 0.15, 2, 20
 
 #: To hold a query against the box of a cell takes about as long as to compare it with so
 #: many rows: 80 to 220 for 8 to 64 columns. Only what lies beyond a trial is added by it.
@@ -152,7 +152,7 @@ class SampledRows:
         density: float,
         n_tiles: int,
         seconds: float | None,
-        least_repeats: int = LEAST_REPEATS,
+        least_repeats: int = MIN_REPEATS,
     ) -> Cost:
         """Return what a query costs among these rows; parameters as in `cost`."""
         began = time.thread_time()
@@ -209,7 +209,7 @@ def _growth(part: float, whole: float) -> float:
 
 
 def _fastest(
-    work: Callable[[], object], most: float | None = None, least: int = LEAST_REPEATS
+    work: Callable[[], object], most: float | None = None, least: int = MIN_REPEATS
 ) -> float:
     """Return the seconds of the fastest of some repeats.
 
@@ -217,7 +217,7 @@ def _fastest(
     """
     most = REPEAT_SECONDS if most is None else most
     seconds: list[float] = []
-    while len(seconds) < least or (sum(seconds) < most and len(seconds) < MOST_REPEATS):
+    while len(seconds) < least or (sum(seconds) < most and len(seconds) < MAX_REPEATS):
         began = time.thread_time()  # other programs' share of the processor is not ours
         work()
         seconds.append(time.thread_time() - began)

@@ -32,10 +32,10 @@ FLOATS = (pa.float32(), pa.float64())
 
 #: Most bytes of numbers for each byte of a file. Snappy packs equal numbers 21 to 1; a file
 #: that declares far more would only fill the memory.
-MOST_EXPANSION = 64
+MAX_EXPANSION = 64
 
 #: Most bytes of the footer of a file; it has some hundred for each column and row group.
-MOST_FOOTER = 2**26
+MAX_FOOTER = 2**26
 
 #: Names of columns, and the types that each may have.
 Columns = Mapping[str, tuple[Any, ...]]
@@ -142,9 +142,9 @@ def check_footer(file: Any) -> None:
     """
     file.seek(max(0, file.seek(0, 2) - 2**16))
     n_bytes = int.from_bytes(file.read()[-8:-4], "little")
-    if n_bytes > MOST_FOOTER:
+    if n_bytes > MAX_FOOTER:
         raise ValueError(
-            f"the footer of a Parquet file has {n_bytes} bytes, more than {MOST_FOOTER}"
+            f"the footer of a Parquet file has {n_bytes} bytes, more than {MAX_FOOTER}"
         )
 
 
@@ -215,7 +215,7 @@ def _check_rows(metadata: Any, n_bytes: int, url: str, n_rows: int | None) -> No
             raise ValueError(f"{url} has columns of different lengths")
     if n_rows is not None and n_found != n_rows:
         raise ValueError(f"{url} holds {n_found} rows instead of {n_rows}")
-    if 8 * n_found * metadata.num_columns > MOST_EXPANSION * n_bytes:
+    if 8 * n_found * metadata.num_columns > MAX_EXPANSION * n_bytes:
         raise ValueError(
             f"{url} declares {n_found} rows, more than its {n_bytes} bytes can hold"
         )

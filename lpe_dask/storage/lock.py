@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 LOCK_NAME = "_lock.json"
 
 #: Most bytes of a lock; it has about 400.
-_MOST_BYTES = 2**14
+_MAX_BYTES = 2**14
 
 #: Seconds between two heartbeats of a run.
 HEARTBEAT_SECONDS = 10
@@ -366,4 +366,4 @@ def _owner_of(folder: Folder) -> Owner | None:
 
 
 def _read(folder: Folder, name: str) -> bytes | None:
-    return folder.read(name, _MOST_BYTES, follow_links=False)  # we make no links
+    return folder.read(name, _MAX_BYTES, follow_links=False)  # we make no links

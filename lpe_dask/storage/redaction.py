@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from hashlib import sha256
 
 #: Most characters of a line that is shown.
-MOST_CHARACTERS = 10_000
+MAX_CHARACTERS = 10_000
 
 #: Most errors of which each caused the next: they may form a ring.
-_MOST_CAUSES = 50
+_MAX_CAUSES = 50
 
 #: Stands for what is not shown.
 MASK = "***"
@@ -109,8 +109,8 @@ def sanitize(text: str) -> str:
 
 
 def _cut(line: str) -> str:
-    half = MOST_CHARACTERS // 2
-    if len(line) <= MOST_CHARACTERS:
+    half = MAX_CHARACTERS // 2
+    if len(line) <= MAX_CHARACTERS:
         return line
     return f"{line[:half]} ... {line[-half:]}"
 
@@ -133,7 +133,7 @@ def _mask(error: BaseException, n_above: int = 0) -> bool:
     """Mask an error and what caused it; return False if it words its text itself."""
     _mask_arguments(error)
     cause = error.__cause__ or error.__context__  # what a traceback shows
-    if cause is not None and (n_above == _MOST_CAUSES or not _mask(cause, n_above + 1)):
+    if cause is not None and (n_above == _MAX_CAUSES or not _mask(cause, n_above + 1)):
         error.__cause__ = error.__context__ = None
     return redact(str(error)) == str(error)
 

@@ -34,10 +34,10 @@ from lpe_dask.tables.value_types import (
 
 #: The most levels of a column, and the most characters, or digits, of one.
 MAX_LEVELS = 10_000
-MOST_CHARACTERS = 1_000
+MAX_CHARACTERS = 1_000
 
 #: Values that are shown of those that are no levels.
-MOST_EXAMPLES = 3
+MAX_EXAMPLES = 3
 
 #: From here on floats leave out whole numbers.
 _FIRST_GAP = 2.0**53
@@ -104,7 +104,7 @@ def new_levels(frame: pd.DataFrame, place: int, levels: Sequence[Level]) -> list
     _, found, positions = distinct(frame.iloc[:, place])
     counts = pd.Series(positions[positions >= 0]).value_counts()
     new = [str(found[i]) for i in counts.index if found[i] not in {None, *levels}]
-    return new[:MOST_EXAMPLES]
+    return new[:MAX_EXAMPLES]
 
 
 def distinct(column: pd.Series) -> tuple[str, list[Level | None], NDArray[np.integer]]:

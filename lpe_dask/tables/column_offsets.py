@@ -82,7 +82,7 @@ def read_nominal_with_offsets(
 
 
 def learn_offsets(
-    X: Any, categories: Categories | None, *, most_partitions: int | None = None
+    X: Any, categories: Categories | None, *, max_partitions: int | None = None
 ) -> ColumnOffsets:
     """Return the columns with numbers beyond `MAX_EXACT`, and their minima; computes.
 
@@ -90,13 +90,13 @@ def learn_offsets(
 
     Parameters
     ----------
-    X, most_partitions : as for `levels.learn_categories`
+    X, max_partitions : as for `levels.learn_categories`
     categories : Categories, optional
         Whose columns are not numbers.
     """
     source, but = open_source(X), () if categories is None else categories.places
     places = [i for i in range(len(source.meta.columns)) if i not in but]
-    found = survey(source, places, _extent_of, _merged, most_partitions)
+    found = survey(source, places, _extent_of, _merged, max_partitions)
     beyond = [(i, of) for i, of in found.items() if of.exceeds_float64]
     return ColumnOffsets(
         tuple(place for place, _ in beyond),

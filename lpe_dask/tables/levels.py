@@ -21,8 +21,8 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from lpe_dask.tables.categories import (
+    MAX_CHARACTERS,
     MAX_LEVELS,
-    MOST_CHARACTERS,
     Categories,
     distinct,
 )
@@ -49,7 +49,7 @@ MERGED_LEVELS = 16
 _ENOUGH = MAX_LEVELS + 1
 
 #: The smallest whole number of too many digits.
-_LONG = 10**MOST_CHARACTERS
+_LONG = 10**MAX_CHARACTERS
 
 _LEAVE_OUT = (
     "Leave it out (categorical=, --categorical; to measure other columns: columns=, "
@@ -75,7 +75,7 @@ class _Seen:
     levels : frozenset
         Up to `MAX_LEVELS` and one more.
     has_long : bool
-        Whether there are others, of more than `MOST_CHARACTERS`.
+        Whether there are others, of more than `MAX_CHARACTERS`.
     n_values : int
         How many values there are, also equal ones.
     """
@@ -92,7 +92,7 @@ class _Seen:
 
 
 def learn_categories(
-    X: Any, categorical: str | Sequence[Any] | None, *, most_partitions: int | None = None
+    X: Any, categorical: str | Sequence[Any] | None, *, max_partitions: int | None = None
 ) -> Categories | None:
     """Return the categorical columns of nominal rows, and their levels; computes.
 
@@ -106,7 +106,7 @@ def learn_categories(
     categorical : {None, "auto"} or sequence
         Names of columns, or positions for an array. "auto": all columns of text, categories
         or booleans; those of objects are read to know.
-    most_partitions : int, optional
+    max_partitions : int, optional
         Read no more than so many, evenly: for a forecast. None: all.
 
     Returns
@@ -127,7 +127,7 @@ def learn_categories(
         return None
     source = open_source(X)
     places = _places(source.meta, categorical)
-    found = survey(source, places, _seen_of, _merged, most_partitions)
+    found = survey(source, places, _seen_of, _merged, max_partitions)
     if isinstance(categorical, str):
         columns = {i: source.meta.iloc[:, i] for i in found}
         found = {i: of for i, of in found.items() if _is_categorical(columns[i], of)}
@@ -215,7 +215,7 @@ def _levels(seen: _Seen, label: str) -> tuple[Level, ...]:
     why = ""
     if seen.has_long:
         why = (
-            f"values of more than {MOST_CHARACTERS:,} characters, too long to be a category"
+            f"values of more than {MAX_CHARACTERS:,} characters, too long to be a category"
         )
     elif len(seen.levels) > MAX_LEVELS:
         why = f"more than {MAX_LEVELS:,} different values, too many to be a category"
@@ -328,7 +328,7 @@ def _merged(of_column: list[_Seen]) -> _Seen:
 
 
 def _is_long(level: Level) -> bool:
-    return len(level) > MOST_CHARACTERS if isinstance(level, str) else abs(level) >= _LONG
+    return len(level) > MAX_CHARACTERS if isinstance(level, str) else abs(level) >= _LONG
 
 
 def _kept(levels: Iterable[Level]) -> frozenset[Level]:

@@ -43,7 +43,7 @@ NOMINAL, NEW = _rows(6000, 1), _rows(4000, 2)
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(plan, "MOST_INDEXED_ROWS", 1536)
+    monkeypatch.setattr(plan, "MAX_INDEXED_ROWS", 1536)
 
 
 @pytest.fixture

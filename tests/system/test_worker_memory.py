@@ -175,7 +175,7 @@ def test_worker_bytes__bound_whole_workers_that_read_a_spool(client, tmp_path):
 def test_worker_bytes__bound_whole_workers_that_build_indexes(
     compiled, n_rows, n_features, block_rows, monkeypatch
 ):
-    monkeypatch.setattr(planning, "MOST_INDEXED_ROWS", block_rows)
+    monkeypatch.setattr(planning, "MAX_INDEXED_ROWS", block_rows)
     turn = np.random.default_rng(0).standard_normal((6, n_features))
     nominal, new = (  # rows of 6 directions, as near neighbors are to lead to each other
         np.sin(as_array(n_rows, 6, N_PARTITIONS, seed) @ turn) for seed in (0, 1)

@@ -18,7 +18,7 @@ from lpe_dask.tasks import compute
 
 #: Most rows of the sample, and most numbers. A share among so many rows is off by 0.0016
 #: (one standard error); of more than 83 columns fewer are sampled.
-MAX_SAMPLED_ROWS, MOST_NUMBERS = 100_000, 2**23
+MAX_SAMPLED_ROWS, MAX_NUMBERS = 100_000, 2**23
 
 #: Most knots of a column, but for its ends; so many rows are sampled at least.
 MAX_KNOTS = 1000
@@ -39,7 +39,7 @@ def learn_knots(
         Of the sample; None: as for 0.
     """
     n_rows, n_features = rows.shape
-    n_wide = max(MAX_KNOTS, MOST_NUMBERS // n_features)
+    n_wide = max(MAX_KNOTS, MAX_NUMBERS // n_features)
     n_sampled = min(n_rows, MAX_SAMPLED_ROWS, n_wide)
     if n_sampled < n_rows:
         rng = np.random.default_rng(int(seed or 0))

@@ -222,8 +222,8 @@ def _reference(
     load = partial(load_blocks, blocks, n_rows, space)
     graph = None
     if manifest.neighbor_graph is not None:
-        most_edges = 2 * n_rows * manifest.neighbor_graph.n_neighbors
-        files[EDGES_NAME].check_plausible(2, most_edges)
+        max_edges = 2 * n_rows * manifest.neighbor_graph.n_neighbors
+        files[EDGES_NAME].check_plausible(2, max_edges)
         edges = partial(load_graph, files[STARTS_NAME], files[EDGES_NAME], n_rows)
         graph = StoredBlocks(edges, 1)
     largest = 1 if space.is_indexed else MAX_BLOCK_ROWS

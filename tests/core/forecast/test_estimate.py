@@ -237,7 +237,7 @@ def test_plan__of_a_column_without_a_value_in_the_sampled_partitions(
         table = gaussian(500).assign(text=texts)
         table.to_parquet(f"gaps/{i}.parquet", index=False)
     monkeypatch.setattr(samples, "SAMPLE_ROWS", 2500)
-    monkeypatch.setattr(samples, "LEAST_PARTITIONS", 5)
+    monkeypatch.setattr(samples, "MIN_PARTITIONS", 5)
     arguments = {"categorical": ["text"], "missing": "drop", "n_neighbors": 1}
 
     for X in ("gaps", dd.read_parquet("gaps")):
@@ -291,8 +291,8 @@ def test_model__is_read_and_nothing_fitted(files, name, states):
 
 
 def test_model__reads_few_of_its_blocks(files, monkeypatch):
-    monkeypatch.setattr(samples, "MOST_PARTITIONS", 2)
-    monkeypatch.setattr(samples, "LEAST_PARTITIONS", 2)
+    monkeypatch.setattr(samples, "MAX_PARTITIONS", 2)
+    monkeypatch.setattr(samples, "MIN_PARTITIONS", 2)
     with dask.config.set({"lpe-dask.block-rows": 256}):
         save_model(algorithm="pruned")
 
@@ -546,7 +546,7 @@ def test_plan__reads_a_few_partitions_of_files(files):
     with TaskCounter() as counter:
         forecast = lpe_dask.plan("many")
 
-    assert counter.counts["read"] == samples.MOST_PARTITIONS
+    assert counter.counts["read"] == samples.MAX_PARTITIONS
     assert forecast.is_exact
     assert forecast.n_rows == forecast.n_nominal == 8000
 

@@ -23,7 +23,7 @@ from searching import (
 )
 
 #: Sums of so many products of lattice numbers are exact in float32, in any order.
-MOST_FEATURES = 40
+MAX_FEATURES = 40
 
 #: To compile one takes more than a second: make test has that of this machine.
 FEW_FORMS = mostly_full(SIMD_PROFILES, [chosen_profile()])
@@ -73,7 +73,7 @@ def test_filter__compares_sums_with_limits(form, seed, parts, step, n_codes):
     """On a lattice sums are exact, and often equal to the limit."""
     rng = np.random.default_rng(seed)
     n_features, n_queries = sum(parts), SIMD_PROFILES[form].queries
-    assert n_features <= MOST_FEATURES
+    assert n_features <= MAX_FEATURES
     points = (rng.integers(-4, 5, (n_queries, n_features)) * step).astype(np.float32)
     rows = (rng.integers(-4, 5, (LANES, n_features)) * step).astype(np.float32)
     norms = rng.integers(0, 20, LANES).astype(np.float32)

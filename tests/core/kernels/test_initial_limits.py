@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from compiling import from_python
 from lpe_dask.kernels import initial_limits
 from lpe_dask.kernels.arrays import LANES
-from lpe_dask.kernels.initial_limits import LARGEST_SQUARE, LEAST_SQUARE
+from lpe_dask.kernels.initial_limits import MAX_SQUARE, MIN_SQUARE
 from searching import EXACT, all_distances, in_blocks, search_nearest, smallest
 
 _square_of = from_python(initial_limits._square_of)
@@ -34,7 +34,7 @@ def test_square_of__has_as_many_lanes_within(squares, n_least, began):
     is_within = sums[3:] <= np.float32(square)
     assert is_within.sum() >= n_least
     nth = np.sort(sums[3:])[n_least - 1]
-    assert square <= max(4 * nth, 4 * LEAST_SQUARE)
+    assert square <= max(4 * nth, 4 * MIN_SQUARE)
 
 
 def test_square_of__is_close_where_squares_differ():
@@ -51,7 +51,7 @@ def test_square_of__is_none_where_too_few_have_a_sum():
     sums = np.full(LANES, np.inf, np.float32)
     sums[:20] = 1
 
-    for began in (0.0, 1.0, LARGEST_SQUARE, np.inf):
+    for began in (0.0, 1.0, MAX_SQUARE, np.inf):
         assert _square_of(21, sums, 0, 0.0, began) == np.inf
         assert _square_of(20, sums, 0, 0.0, began) < 4
 

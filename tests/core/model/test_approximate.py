@@ -98,7 +98,7 @@ def test_alarms__are_those_of_the_definition(
         for module in (audit, fitting):
             patch.setattr(module, "AUDITED_ROWS", 5)
         patch.setattr(Certificate, "check", lambda certificate: None)
-        patch.setattr(plan, "MOST_INDEXED_ROWS", 10)
+        patch.setattr(plan, "MAX_INDEXED_ROWS", 10)
         patch.setattr(graph_search, "NARROW", 2)
         patch.setattr(beam_search, "BEAM_ROWS", 0)
         patch.setattr(

@@ -80,7 +80,7 @@ def quantile():
 def approximate():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nn_descent, "neighbor_lists", right_lists)
-        patch.setattr(plan, "MOST_INDEXED_ROWS", 64)
+        patch.setattr(plan, "MAX_INDEXED_ROWS", 64)
         arguments = ARGUMENTS | {"algorithm": "nn_descent"}
         return folder_of(LPE(3, **arguments).fit(NOMINAL))
 

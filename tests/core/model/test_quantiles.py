@@ -90,7 +90,7 @@ def test_learn_knots__of_more_than_1000_distinct_values():
 
 @pytest.mark.parametrize(("most", "expected"), [(40, 10), (100, 25), (8, 4)])
 def test_learn_knots__of_a_wide_table_come_from_fewer_rows(most, expected, monkeypatch):
-    monkeypatch.setattr(quantiles, "MOST_NUMBERS", most)
+    monkeypatch.setattr(quantiles, "MAX_NUMBERS", most)
     points = np.random.default_rng(0).random((30, 4))
 
     with few(25, 4):

@@ -17,7 +17,7 @@ from lpe_dask.storage.columns import (
     FLOATS,
     INT32,
     INT64,
-    MOST_EXPANSION,
+    MAX_EXPANSION,
     columns_of,
     parquet_of,
     write_columns,
@@ -91,7 +91,7 @@ def test_columns__that_would_fill_the_memory_are_refused():
 def test_columns__of_equal_numbers_are_read():
     content = bytes(parquet_of({"x": np.zeros(2 * 10**6)}))
 
-    assert len(content) * MOST_EXPANSION / 2 > 16 * 10**6
+    assert len(content) * MAX_EXPANSION / 2 > 16 * 10**6
     assert not columns_of(content, {"x": FLOAT64}, "file")["x"].any()
 
 

@@ -24,9 +24,9 @@ from choosing import mostly_dealt, mostly_full
 from lpe_dask import LPE
 from lpe_dask.tables import levels
 from lpe_dask.tables.categories import (
+    MAX_CHARACTERS,
+    MAX_EXAMPLES,
     MAX_LEVELS,
-    MOST_CHARACTERS,
-    MOST_EXAMPLES,
     Categories,
     new_levels,
 )
@@ -377,7 +377,7 @@ def test_levels__are_no_more_than_the_most():
             learn_categories(X, ["few", "many"])
 
 
-@pytest.mark.parametrize("longest", ["é" * MOST_CHARACTERS, 10**MOST_CHARACTERS - 1])
+@pytest.mark.parametrize("longest", ["é" * MAX_CHARACTERS, 10**MAX_CHARACTERS - 1])
 def test_levels__are_no_longer_than_the_most(longest):
     longer = longest * 2 if isinstance(longest, str) else 10**10_000  # no text to Python
     values = [longest[:1] if isinstance(longest, str) else 1, longest] * 10
@@ -627,7 +627,7 @@ def test_learn_categories__reads_each_partition_once_or_only_some():
         categories = learn_categories(X, "auto")
         assert sorted(read) == list(range(100))
         read.clear()
-        some = learn_categories(X, "auto", most_partitions=5)
+        some = learn_categories(X, "auto", max_partitions=5)
 
     assert len(categories.levels[0]) == 100
     assert sorted(read) == [0, 20, 40, 60, 80]
@@ -658,7 +658,7 @@ def test_unseen_levels__are_the_most_frequent_values_that_are_new(dtype):
     found = new_levels(frame, 1, ["a", "b"])
 
     assert found[:2] == ["y", "new"]
-    assert len(found) == MOST_EXAMPLES
+    assert len(found) == MAX_EXAMPLES
     assert {*found} < {"y", "new", "x", "z", "u"}
     assert new_levels(frame.iloc[:3], 1, ["a", "b"]) == []
     assert new_levels(frame.iloc[:0], 1, ["a", "b"]) == []
