@@ -61,7 +61,8 @@ def ordinary(n_rows: int = 4, n_columns: int = 5, n_runs: int = 6) -> dict[str, 
         "made_from": {
             "data": [["file:///data/2026-11-25.parquet", 140_692, "1795610054.25"]],
             "settings": {
-                "columns": columns, "scores_nominal_rows": False, "alpha": 0.01, "fdr": None,
+                "columns": columns, "scores_nominal_rows": False, "alpha": 0.01,
+                "fdr": None,
             },
         },
         "output": "file:///out/2026-11-25", "model": "file:///out/model",

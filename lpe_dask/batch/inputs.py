@@ -20,6 +20,7 @@ from lpe_dask.tables import (
     check_numeric,
     check_value_types,
     column_label,
+    column_types,
     find_files,
     format_paths,
     open_table,
@@ -27,7 +28,6 @@ from lpe_dask.tables import (
     resolve_columns,
     resolve_names,
     select_columns,
-    value_types,
     with_csv,
 )
 from lpe_dask.tasks import meta_of
@@ -104,7 +104,7 @@ def tables_to_score(
     model: Fitted, data: Paths, columns: Sequence[Any] | None
 ) -> tuple[FileTable, Any]:
     """Return a table in files, and of it the frame of columns that a model measures."""
-    kinds = value_types(model.categories)
+    kinds = column_types(model.categories)
     table, rows = open_feature_columns(data, columns, model.columns, kinds=kinds)
     if len(rows.columns) != model.n_features:
         raise ValueError(

@@ -53,13 +53,13 @@ from lpe_dask.tables import (
     PrecisionError,
     Table,
     as_table,
+    column_types,
     feature_columns,
     is_path_like,
     learn_categories,
     learn_offsets,
     read_table,
     select_columns,
-    value_types,
     with_csv,
 )
 from lpe_dask.tasks import Workers, active_workers, eager_scope
@@ -343,7 +343,7 @@ def _open(
         categories = categories or _sampled_categories(X, categorical)
         return _sampled(X, None, categories, minima)
     table, measured = open_feature_columns(
-        X, columns, kinds=value_types(categories), categorical=categorical
+        X, columns, kinds=column_types(categories), categorical=categorical
     )
     categories = categories or _sampled_categories(measured, categorical)
     return _files(table, measured, categories, minima)

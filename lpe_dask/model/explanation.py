@@ -31,12 +31,12 @@ from lpe_dask.tables import (
     ConvertedTable,
     as_array,
     as_table,
+    column_types,
     is_path_like,
     read_frame,
     select_columns,
     select_rows,
     validated_rows,
-    value_types,
     values_in_memory,
     with_chunk_sizes,
 )
@@ -324,7 +324,7 @@ def _measured(fitted: Fitted, X: Any) -> Any:
     """Return rows of any kind as a frame of the columns that are measured, or an array."""
     names = fitted.columns
     if is_path_like(X):
-        X = read_frame(X, columns=names, kinds=value_types(fitted.categories))
+        X = read_frame(X, columns=names, kinds=column_types(fitted.categories))
     X = as_table(X, names)
     fitted.table(X)  # which checks it
     if isinstance(X, ConvertedTable):
@@ -341,7 +341,7 @@ def _in_this_process(fitted: Fitted, X: Any) -> pd.DataFrame:
             "there are no rows. Give new ones as X, or places of rows that were fitted "
             "(rows=)."
         )
-    values = values_in_memory(_measured(fitted, X), value_types(fitted.categories))
+    values = values_in_memory(_measured(fitted, X), column_types(fitted.categories))
     return _named(values, fitted.columns)
 
 

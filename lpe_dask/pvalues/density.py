@@ -75,7 +75,8 @@ def log_likelihood_ratio(
 
     Examples
     --------
-    >>> weigh("knn", np.array([0.0, -np.inf]), np.array([1.0, np.inf]), n_features=2)
+    >>> statistic = np.array([1.0, np.inf])
+    >>> log_likelihood_ratio("knn", np.array([0.0, -np.inf]), statistic, n_features=2)
     array([  0., -inf])
     """
     from scipy.special import xlogy  # few runs need it, and not before this

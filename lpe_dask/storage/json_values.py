@@ -15,7 +15,7 @@ def to_jsonable(value: Any) -> Any:
     --------
     >>> import json
     >>> from fractions import Fraction
-    >>> json.dumps([Fraction(1, 4), print], default=plain)
+    >>> json.dumps([Fraction(1, 4), print], default=to_jsonable)
     '[0.25, "<built-in function print>"]'
     """
     listed = value.tolist() if hasattr(value, "tolist") else value

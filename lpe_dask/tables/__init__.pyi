@@ -1,8 +1,8 @@
 from .arrays import as_array as as_array
 from .categories import MAX_LEVELS as MAX_LEVELS
 from .categories import Categories as Categories
+from .categories import column_types as column_types
 from .categories import new_levels as new_levels
-from .categories import value_types as value_types
 from .column_names import name_from_json as name_from_json
 from .column_names import positions_by_name as positions_by_name
 from .column_names import resolve_names as resolve_names

@@ -75,7 +75,7 @@ class Categories:
         return sum(_LEVEL_BYTES + len(s.encode(errors="replace")) for s in levels)
 
 
-def value_types(categories: Categories | None) -> dict[int, str | None]:
+def column_types(categories: Categories | None) -> dict[int, str | None]:
     """Return the kinds of categories; {} if there are none."""
     return {} if categories is None else categories.kinds
 
