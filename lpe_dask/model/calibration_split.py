@@ -148,7 +148,7 @@ def split_calibration(
     >>> parts = split_calibration("conformal", 5, 2, random_state=0)
     >>> len(parts.calibration), len(parts.reference)
     (2, 3)
-    >>> parts = split_calibration("split", 10**12, None, random_state=0)  # nothing is drawn yet
+    >>> parts = split_calibration("split", 10**12, None, random_state=0)  # drawn later
     >>> parts.n_reference, parts.max_neighbors
     (500000000000, 499999999999)
     """
