@@ -1,8 +1,8 @@
 """Anomaly detection with calibrated p-values on tables of any size, on Dask.
 
 `score` gives each row of a table a p-value, `LPE` is the same as a scikit-learn estimator;
-`score_files` does so from files to files, and `run` what a job file says. `plan` tells what
-that would need, `report` makes the page about a run, and `drift` tells whether a model is
+`score_files` does so from files to files, and `run` what a job file says. `plan` forecasts
+what that would need, `report` makes the page about a run, and `drift` tests whether a model is
 still right; `false_discovery_control` flags rows by the p-values of all of them;
 `plot_scores`, `plot_level_set`, `plot_roc` and `plot_calibration` draw what came out.
 """

@@ -55,7 +55,7 @@ class ColumnValues:
         return None if table is None else count_new_values(table.rows, self.model.ranges)
 
     def nominal(self) -> list[NominalColumn]:
-        """Return what nominal rows have in each column."""
+        """Return the values of nominal rows in each column."""
         categories, ranges = self.model.categories, self.model.ranges
         places = () if categories is None else categories.places
         rare = dict(zip(places, ranges.rare, strict=True))

@@ -119,7 +119,7 @@ class RunSeries:
             second_line = self._second_line(drift)
         except Exception as error:
             logger.warning(
-                "cannot tell whether later runs follow this: %s", short_message(error)
+                "it is not known whether later runs follow this: %s", short_message(error)
             )
         if second_line is not None:
             logger.warning("%s", second_line)
@@ -148,7 +148,7 @@ class RunSeries:
         write_json(self.output, PREDECESSOR_NAME, {**copied, "before": of_before})
 
     def _tested(self, state: dict[str, Any] | None, stats: PartStats) -> Drift:
-        """Return what the run says after a state; None: it is the first one."""
+        """Return the drift of the run after a state; None: it is the first one."""
         if state is None:
             delta, is_exact = self.config.delta, self.is_exact
             state = new_state(self.model, self.bins, delta, is_exact=is_exact)
@@ -161,7 +161,7 @@ class RunSeries:
     def _after_predecessor(
         self, stats: PartStats
     ) -> tuple[Drift, dict[str, Any] | None, str | None]:
-        """Return what the run says, which one it follows, and why it follows none."""
+        """Return the drift of the run, its predecessor, and why it has none."""
         for day, output, summary in self._earlier():
             section = summary["drift"]
             try:

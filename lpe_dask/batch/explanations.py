@@ -223,7 +223,7 @@ def _row_sections(explanation: Explanation) -> Iterator[dict[str, Any]]:
 
 
 def _label(name: str) -> str:
-    """Return what to call a column to carry over: an index without a name has none."""
+    """Return the name of a column to carry over: an index may have none."""
     found = _UNNAMED_INDEX.match(name)
     if found is None:
         return name
@@ -270,7 +270,7 @@ def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
     -------
     reasons : DataFrame
         A line for each row and column: part and row, the file and the place in it; kept,
-        the first columns that were carried over, as a text; and what `LPE.explain` tells.
+        the first columns that were carried over, as a text; and the result of `LPE.explain`.
 
     Raises
     ------

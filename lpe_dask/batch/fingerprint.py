@@ -1,4 +1,4 @@
-"""What an output was made from, so that a later run can tell whether it is the same run.
+"""What an output was made from, so that a later run can see whether it is the same run.
 
 A run is the same if its files, settings and model are the same: then the existing part of
 its output is what it would write, bit for bit.

@@ -90,7 +90,7 @@ class Fit:
 
     @property
     def kinds(self) -> dict[int, str | None]:
-        """What the categorical columns have, by position; None where rows must tell."""
+        """What the categorical columns have, by position; None where only rows show it."""
         found = self.table.kinds(list(self.nominal.columns))
         categorical = self.parameters["categorical"]
         places = categorical_positions(self.nominal, found, categorical)
@@ -132,7 +132,7 @@ class Fit:
             clean_up(self.url, locked_model_folder)
 
     def calibration_check(self, model: Fitted) -> dict[str, Any] | None:
-        """Return what `LPE.check_calibration` finds, for a summary; computes.
+        """Return the result of `LPE.check_calibration` for a summary; computes.
 
         None, and a warning, if it cannot be done.
 
@@ -215,17 +215,17 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
 def source_of(
     table: FileTable, names: Sequence[Any], parameters: Mapping[str, Any], job: Job
 ) -> str:
-    """Return what tells the model of these nominal rows from others."""
+    """Return an identifier of the model of these nominal rows."""
     decisive = _decisive(parameters)
     if decisive["anomaly_log_density"] is not None:
-        # Functions cannot be told from each other, so no later run is the same.
+        # Functions cannot be compared, so no later run is the same.
         decisive["anomaly_log_density"] = uuid4().hex
     made_of = {"files": table.files.stamps, "columns": names, "parameters": decisive}
     return digest(made_of | csv_setting(job))
 
 
 def _decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what decides about p-values.
+    """Return the parameters that p-values depend on.
 
     If all are exact, neither alpha nor which algorithm.
     """

@@ -50,7 +50,7 @@ def paths_of(sources: Sequence[Source], csv: CsvOptions | None) -> Paths:
 
 
 def csv_setting(job: Job) -> dict[str, Any]:
-    """Return how CSV files are read, to tell runs apart; nothing if in the plain way."""
+    """Return how CSV files are read, to compare runs; nothing if by default."""
     given = {} if job.csv is None else job.csv.given()
     return {"csv": given} if given else {}
 

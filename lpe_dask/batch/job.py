@@ -325,7 +325,7 @@ def _option(key: str) -> str:
 
 
 def value_problem(name: str, value: Any, known: FieldInfo) -> str:
-    """Return what is wrong with the value of a key, which is called ``name``."""
+    """Return the problem of the value of a key, which is called ``name``."""
     example = f" For example: {name}={known.examples[0]}." if known.examples else ""
     return f"{name}={short_repr(value)} must be {known.description}.{example}"
 

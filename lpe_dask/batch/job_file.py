@@ -45,7 +45,7 @@ def read_job(
     date: datetime.date | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Job:
-    """Return the job that a TOML file describes, checked as far as the file alone tells.
+    """Return the job that a TOML file describes, checked as far as the file alone allows.
 
     Placeholders (see placeholders.py) are filled in the texts and lists of texts that are
     values of a key; no text in metric_params is a path or a day.

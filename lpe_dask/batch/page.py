@@ -63,7 +63,7 @@ def has_page(output: str) -> bool:
 
 
 def make_page(output: str) -> None:
-    """Write the page about a finished run; a warning tells where that fails."""
+    """Write the page about a finished run; a warning says where that fails."""
     try:
         report(output)
     except Exception as error:  # the output is complete without

@@ -120,7 +120,7 @@ class PartStats:
 
     @classmethod
     def from_json(cls, content: Any) -> PartStats:
-        """Return what `as_json` has converted; raises for anything else."""
+        """Return the object that `as_json` has converted; raises for anything else."""
         counts = {name: int(n) for name, n in content["counts"].items()}
         arrays = {name: np.array(content[name], np.int64) for name in _COUNTED}
         top = pd.DataFrame(content["top"]).astype(_TOP_TYPES)

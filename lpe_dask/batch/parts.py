@@ -231,7 +231,7 @@ def undecided_p_values(folder: PartFolder) -> da.Array:
 def part_schema(kept: FileTable) -> pa.Schema:
     """Return the schema of all parts: columns to carry over, then the results.
 
-    It tells pandas the index of the one table that the parts are together.
+    It gives pandas the index of the one table that the parts are together.
     """
     results = pa.Schema.from_pandas(_NO_RESULTS, preserve_index=False)
     said, index = kept.schema.pandas_metadata or {}, kept.index

@@ -81,7 +81,7 @@ class Placeholders:
         return [_PLACEHOLDER.sub(partial(self._value, range_day=day), text) for day in days]
 
     def first_day(self, text: str) -> tuple[str, datetime.date] | None:
-        """Return what precedes the first day in ``text``, and that day; None without one.
+        """Return the text before the first day in ``text``, and that day; None without one.
 
         Examples
         --------

@@ -116,7 +116,7 @@ class Run:
 
 
 def prepare(job: Job, existing: Existing = "keep") -> Run:
-    """Return what is to be done for a job, checked as far as that goes without rows.
+    """Return the run of a job, checked as far as that goes without rows.
 
     Nothing is computed and nothing written, so it needs no workers.
     """

@@ -351,7 +351,7 @@ class Scoring:
         return PartFolder(self.output, n_parts, self.output, token)
 
     def _part_digests(self, model: Fitted) -> list[str]:
-        """Return what decides about each part, before a false discovery rate does."""
+        """Return the decision level of each part, before a false discovery rate."""
         schema = parts.part_schema(self.kept).serialize().to_pybytes().hex()
         about = [schema, *map(str, self.rows.dtypes)]
         is_exact = model.quality is None
@@ -441,7 +441,7 @@ def _write_missing(
 def prepare_scoring(
     job: Job, data: Paths, fit: Fit | None, model: Fitted | None, existing: Existing
 ) -> Scoring:
-    """Return what a job is to score, with a model that exists or is to be fitted.
+    """Return the scoring of a job, with a model that exists or is to be fitted.
 
     Parameters
     ----------
@@ -515,7 +515,7 @@ def prepare_scoring(
 def _were_fitted(
     origin: Fit | Fitted, table: FileTable, names: Sequence[Any], job: Job
 ) -> bool:
-    """Return whether there are nominal rows among those to score, as far as files tell."""
+    """Return whether there are nominal rows among those to score, as far as files show."""
     if isinstance(origin, Fit):
         nominal = origin.table.files.stamps
         return any(stamp in nominal for stamp in table.files.stamps)

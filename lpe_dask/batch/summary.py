@@ -23,7 +23,7 @@ _PACKAGES = ("lpe_dask", "dask", "distributed", "numpy", "numba", "pandas", "pya
 def model_summary(
     model: Fitted, check: dict[str, Any] | None, seconds: float
 ) -> dict[str, Any]:
-    """Return what a run tells about its model.
+    """Return the section of a summary about the model.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def score_summary(
     certificate: Certificate | None,
     steps: Steps,
 ) -> dict[str, Any]:
-    """Return what ``_summary.json`` contains, but for what is known of its p-values.
+    """Return the content of ``_summary.json``, except for its p-values.
 
     Parameters
     ----------

@@ -91,7 +91,7 @@ class WorkerChoice:
         return self.section.give_up_after or math.inf
 
     def resolve(self, sizes_of: Callable[[], Workload]) -> WorkerChoice:
-        """Return what does some work: this process, where workers would not pay.
+        """Return the workers for some work: this process, where others would not pay.
 
         Parameters
         ----------

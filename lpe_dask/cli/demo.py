@@ -87,7 +87,7 @@ def _write_tumors(nominal: Path, new: Path) -> str:
 
 
 def _count_flagged(summary: dict[str, Any], scores: Path) -> str:
-    """Return what was flagged, and how often that was right."""
+    """Return the flagged rows, and how often that was right."""
     import pandas as pd
 
     flagged = pd.read_parquet(scores).groupby("diagnosis")["is_anomaly"].sum()

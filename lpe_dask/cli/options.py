@@ -114,7 +114,7 @@ check_option = click.option(
     "promised; takes about as long as the fit.",
 )
 
-#: About what is told of a run.
+#: Options of output about a run.
 drift_option = click.option(
     "--fail-on-drift",
     is_flag=True,

@@ -152,7 +152,7 @@ def _fit_lines(summary: dict[str, Any]) -> list[str]:
 
 
 def _check_lines(check: dict[str, Any] | None) -> list[str]:
-    """Return what was found about false alarms, for each level."""
+    """Return the result about false alarms, for each level."""
     if check is None:
         return []
     bounds = "exact bounds" if check["is_exact"] else "approximate bounds"

@@ -39,7 +39,7 @@ def show_progress(console: Console) -> AbstractContextManager[Listener]:
 
 
 def describe(computation: Computation, seconds: float) -> str:
-    """Return what was done in some seconds with rows, the rate and the time left."""
+    """Return the progress after some seconds, with rows, the rate and the time left."""
     rows, n_done = computation.rows, computation.n_done
     assert rows is not None
     text = f"{rows.verb} {computation.rows_done:,}"

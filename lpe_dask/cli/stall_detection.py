@@ -103,7 +103,7 @@ class StallDetector:
         self._last_progress, self._n_lines = self.clock(), 0
 
     def _state(self, answer: _Answer | None) -> str:
-        """Return what is known about results and workers as part of a sentence."""
+        """Return the state of results and workers as part of a sentence."""
         n_open = self._computation.n_results - self._computation.n_done
         text = f"results that are open: {n_open}"
         if self.query is None:

@@ -77,10 +77,10 @@ def plan(
     date: datetime.date | str | None = None,
     **arguments: Unpack[Arguments],
 ) -> Forecast:
-    """Return what scoring a table, or a job, would need: tasks, memory, pairs and time.
+    """Forecast what scoring a table, or a job, needs: tasks, memory, pairs and time.
 
     Nothing is scored, and no table is read but for the number of its rows and a sample from
-    up to 16 partitions; a second or two of trials on this sample tell how fast this
+    up to 16 partitions; a second or two of trials on this sample measure how fast this
     machine is with it. Forecast is the run of ``lpe-dask score``, on the workers that a
     compute would use now: that of `score` has the same searches, but writes nothing.
 
@@ -165,7 +165,7 @@ def make_forecast(
     date: datetime.date | str | None = None,
     **arguments: Any,
 ) -> Forecast:
-    """Return what `plan` does, for the workers that are chosen.
+    """Return the forecast of `plan`, for the workers that are chosen.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ class _Input:
     minima: ColumnOffsets = NO_OFFSETS
 
     def planned(self, workers: Workers, parameters: Mapping[str, Any]) -> PlannedModel:
-        """Return what a fit to this table would settle."""
+        """Return the planned model of a fit to this table."""
         places = () if self.categories is None else self.categories.places
         return plan_model(parameters, self.table, self.sample, workers, places)
 
@@ -367,7 +367,7 @@ def _files(
     categories: Categories | None,
     minima: ColumnOffsets | None = None,
 ) -> _Input:
-    """Return what is read of files: a frame to be measured, and what is carried over."""
+    """Return the columns read of files: to be measured, and to be carried over."""
     found = _sampled(measured, kept.rows_of_parts(), categories, minima)
     return replace(found, n_columns=len(kept.columns), is_carried=True)
 

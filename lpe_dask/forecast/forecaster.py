@@ -100,7 +100,7 @@ class Forecaster:
         replace(self.model.sampled.search, work=work).expect()
 
     def _own_cost(self) -> Cost:
-        """Return what it costs to search for a nominal row."""
+        """Return the cost of a search for a nominal row."""
         model, n_reference = self.model, self.model.plans[0].shape.n_reference
         if model.n_measured == 0:
             return Cost(0.0, 0.0)
@@ -111,7 +111,7 @@ class Forecaster:
         return model.sampled.cost(n_reference, queries, batch_size / n_reference)
 
     def _row_cost(self, n_rows: int) -> Cost:
-        """Return what it costs to search for a row to score, if there are any."""
+        """Return the cost of a search for a row to score, if there are any."""
         if n_rows == 0 or len(self.scored.rows) == 0:
             return Cost(0.0, 0.0)
         sampled, n_reference = self.model.sampled, self.model.shape.n_reference
@@ -164,7 +164,7 @@ class Forecaster:
         return {kind: n for kind, n in tasks.items() if n > 0}
 
     def _largest_needs(self) -> MemoryEstimate:
-        """Return what the search needs that needs most, with the partitions to score."""
+        """Return the estimate of the largest search, with the partitions to score."""
         found = []
         for plan in self.model.plans:
             shape = replace(

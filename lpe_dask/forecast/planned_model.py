@@ -94,7 +94,7 @@ def plan_model(
     workers: Workers,
     places: tuple[int, ...] = (),
 ) -> PlannedModel:
-    """Return what a fit to a table would settle, by a sample of it.
+    """Return the planned model of a fit to a table, by a sample of it.
 
     ``places`` are those of the columns with codes of categories.
     """
@@ -180,7 +180,7 @@ def _learned_preparation(
     except ValueError:
         if given:
             raise
-        # A few rows may be singular where all are not; the run will tell.
+        # A few rows may be singular where all are not; the run will show it.
         return Preparation(), len(read)
     return preparation, len(read)
 

@@ -44,7 +44,7 @@ class Workload:
     n_read: int
 
     def seconds(self, n_threads: int) -> float:
-        """Return how long threads take at most; inf where sizes do not tell."""
+        """Return how long threads take at most; inf where sizes are not known."""
         shape = self.shape
         if shape.is_indexed:
             return math.inf

@@ -36,7 +36,7 @@ NO_LIMIT = 2**62
 
 
 def error_bounds(basis: Basis) -> ErrorBounds:
-    """Return what a filter in this basis may be off."""
+    """Return the error bounds of a filter in this basis."""
     factor = math.ldexp(1.0, basis.exponent)
     return ErrorBounds(
         basis.relative_error, basis.rounding, basis.underflow, basis.stretch, factor
@@ -287,7 +287,7 @@ class KNearestAccumulator:
         return self._queries.to_input_order(statistic)
 
     def _nearest(self) -> tuple[NDArray[np.float64], NDArray[np.int64], int]:
-        """Return what `kth_squares` takes."""
+        """Return the arguments of `kth_squares`."""
         return self._found.squares, self._found.counts, self._found.squares.shape[1]
 
     def neighbors(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -270,7 +270,7 @@ def select_active_queries(n_rows, queries, first, block, cell, limits, errors, t
         limit = limits[first + i]
         error = errors.underflow + errors.rounding * (reaches[first + i] + reach)
         # Closer than before, where a cell is small beside its distance from the origin.
-        # A gap that is inf in float32 tells nothing.
+        # A gap that is inf in float32 bounds nothing.
         if limit < gaps[m] - errors.relative * squares[m] - error < np.inf:
             continue
         active[n_active] = i
@@ -311,13 +311,13 @@ def _pack_offsets(n_active, tile):  # type: ignore[no-untyped-def]
 
 @inlined
 def group_error(g, block, errors):  # type: ignore[no-untyped-def]
-    """Return what a sum may be off because of the rows of group ``g``."""
+    """Return the error of a sum because of the rows of group ``g``."""
     return 2.0 * errors.relative * block.longest[g]
 
 
 @inlined
 def upper_bound_offset(a, spread, errors, tile):  # type: ignore[no-untyped-def]
-    """Return what is added to a sum of active query ``a`` for an upper bound of its square.
+    """Return the term that makes a sum of active query ``a`` an upper bound of its square.
 
     ``spread`` is what it may be off because of the row.
     """

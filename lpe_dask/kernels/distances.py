@@ -58,7 +58,7 @@ def last_of_same_root(squares: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def limit_of(square: _Squares, n_features: int, errors: ErrorBounds) -> _Squares:
-    """Return what no pair within ``square``, as defined, exceeds in the basis's units.
+    """Return a bound in the basis's units of all pairs within ``square``, as defined.
 
     Parameters
     ----------

@@ -165,10 +165,10 @@ def _write_masks(builder: Any, words: list[Any], masks: Any) -> Any:
             has_bit = builder.zext(builder.icmp_unsigned("!=", word, none), WORD)
             bits.append(builder.shl(has_bit, constant(q)))
         which, within = _joined(builder, bits), builder.basic_block
-    told = builder.phi(WORD)
-    told.add_incoming(none, before)
-    told.add_incoming(which, within)
-    return told
+    nonzero = builder.phi(WORD)
+    nonzero.add_incoming(none, before)
+    nonzero.add_incoming(which, within)
+    return nonzero
 
 
 #: Queries that share each load of a group.

@@ -33,7 +33,7 @@ SEED_NUMBERS, MIN_GROUPS, MAX_GROUPS = 256, 4, 16
 #: Times that an interval with the square is halved at most, and where it may not lie.
 MAX_HALVINGS, MIN_SQUARE, MAX_SQUARE = 12, 2.0**-100, 2.0**100
 
-#: Neighbors up to which 64 lanes tell a limit that is close.
+#: Neighbors up to which 64 lanes give a limit that is close.
 MAX_SEEDED = 40
 
 
@@ -79,7 +79,7 @@ def set_initial_limits(n_active, cell, first, block, errors, found, tile):  # ty
         sum_parts(g, n_packs, n_parts, n_features, block, tile)
         for m in range(n_sums):
             least[m] = sums[m] if sums[m] < least[m] else least[m]  # noqa: FURB136 - NaN
-    if not spread < np.inf:  # of a row far out its sum tells nothing
+    if not spread < np.inf:  # the sum of a row far out bounds nothing
         return
     square = 1.0
     for a in range(n_active):

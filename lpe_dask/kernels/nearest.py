@@ -7,7 +7,7 @@ r"""The K nearest rows of one block to each of some queries: filter first, then 
 Pairs that pass the filter wait in a reservoir of at least 2 K places. When there are many,
 about the K-th smallest of their upper bounds becomes the limit that later pairs have to
 beat, and what is surely further is dropped; that costs a few comparisons a pair, whatever
-K is. What bounds cannot tell apart (ties, clusters far out) is measured when it fills the
+K is. What bounds cannot order (ties, clusters far out) is measured when it fills the
 reservoir.
 """
 
@@ -38,7 +38,7 @@ from lpe_dask.kernels.selection import keep_smallest, keep_smallest_pairs, large
 from lpe_dask.kernels.simd import lowest_bit
 from lpe_dask.kernels.squares import SIDE_BY_SIDE, fill_squares
 
-#: Room of a reservoir beyond K for pairs that bounds alone cannot tell apart.
+#: Room of a reservoir beyond K for pairs that bounds alone cannot order.
 SPARE_PLACES = 64
 
 #: Times that the interval with the K-th smallest bound is halved at most, and the share of
@@ -270,7 +270,7 @@ def _bits_within(keys, places, n_keys, n_neighbors, limit):  # type: ignore[no-u
     """Return the bits of an upper bound that at least K pairs do not exceed, or few more.
 
     To count the keys below one takes a tenth of the time of selecting among them, and after
-    the first time the limit tells where to look.
+    the first time the limit shows where to look.
     """
     high = _bits(np.float32(limit)) + _ONE
     if high < _INFINITE_BITS:

@@ -1,4 +1,4 @@
-"""Approximate search: NNDescent tells which rows of a block are near each other.
+"""Approximate search: NNDescent finds which rows of a block are near each other.
 
     rows --pynndescent--> about the nearest rows of each --indexes--> what is searched along
 

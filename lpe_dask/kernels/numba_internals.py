@@ -34,16 +34,16 @@ def no_refcount() -> dict[str, bool]:
 
 
 def target_features() -> set[str]:
-    """Return what the processor that numba compiles for has, by LLVM's names.
+    """Return the features of the processor that numba compiles for, by LLVM's names.
 
     Uses ``get_host_cpu_features`` of its code generator, which heeds NUMBA_ENABLE_AVX, and
-    ``NUMBA_CPU_FEATURES`` as it does. llvmlite tells of the machine alone.
+    ``NUMBA_CPU_FEATURES`` as it does. llvmlite knows the machine alone.
     Known to work since numba 0.61.0.
     """
-    told: str | None = numba.config.CPU_FEATURES
-    if told is None:  # "" is none at all, as for NUMBA_CPU_NAME=generic
-        told = get_host_cpu_features()
-    features = {name[1:] for name in told.split(",") if name.startswith("+")}
+    listed: str | None = numba.config.CPU_FEATURES
+    if listed is None:  # "" is none at all, as for NUMBA_CPU_NAME=generic
+        listed = get_host_cpu_features()
+    features = {name[1:] for name in listed.split(",") if name.startswith("+")}
     # Every 64-bit ARM has it; LLVM finds nothing out where it knows no such processor.
     return features | ({"neon"} if platform.machine() in ("aarch64", "arm64") else set())
 
@@ -149,7 +149,7 @@ def fork_between_compilations() -> None:
     A fork has no part of what such a thread would have done, but the locks that it held.
 
     Uses ``global_compiler_lock``, which is held for as long as a function is compiled, or
-    taken from the cache or put there. Nothing public tells when that is.
+    taken from the cache or put there. Nothing public says when that is.
     Known to work since numba 0.61.0.
     """
     if hasattr(os, "register_at_fork"):

@@ -24,7 +24,7 @@ CELL_ROWS, FLAT_CELL_ROWS, FLAT_FEATURES = 256, 64, 3
 #: All rows are arranged together.
 SLAB_ROWS = None
 
-#: Rows that tell which axis a cell is longest along.
+#: Rows by which the longest axis of a cell is chosen.
 SAMPLE_ROWS = 128
 
 #: All rows near a query are found: no lists of them are needed.

@@ -97,7 +97,7 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
         return repeat(builder, builder.load(place, typ=_DOUBLE), SIDE_BY_SIDE)
 
     def in_rows(k: Any) -> Any:
-        """Return what the rows have in column ``k``."""
+        """Return the values of the rows in column ``k``."""
         column = ir.Constant(ir.VectorType(element, SIDE_BY_SIDE), ir.Undefined)
         for m, pointer in enumerate(pointers):
             place = builder.gep(pointer, [k], source_etype=element)

@@ -79,7 +79,7 @@ def check_calibration(
     fraction: float = 0.1,
     alphas: Sequence[float] = (0.01, 0.05, 0.1),
 ) -> CalibrationCheck:
-    """Return what `LPE.check_calibration` does; computes."""
+    """Return the result of `LPE.check_calibration`; computes."""
     alphas = np.atleast_1d(alphas).tolist()
     for alpha in alphas:
         check_level("alphas", alpha)

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-#: Calibration rows of an approximate search, unless it is told how many.
+#: Calibration rows of an approximate search, unless ``calibration_size`` is given.
 APPROXIMATE_SIZE = 20_000
 
 

@@ -51,7 +51,7 @@ class ApproximationSettings:
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Self:
-        """Return what the arguments of `LPE` ask."""
+        """Return the settings by the arguments of `LPE`."""
         return cls(  # they may be numbers of NumPy
             float(parameters["max_p_error"]),
             exact_level(parameters),

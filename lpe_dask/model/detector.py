@@ -774,7 +774,7 @@ class LPE(OutlierMixin, BaseEstimator):
 
 
 def fitted_of(model: LPE) -> Fitted:
-    """Return what a model has found; raises NotFittedError before `LPE.fit`."""
+    """Return the result of a fit; raises NotFittedError before `LPE.fit`."""
     check_is_fitted(model)
     fitted: Fitted = model._fitted
     return fitted

@@ -91,7 +91,7 @@ class Explanation:
     is_spread: NDArray[np.bool_]
 
     def table(self, top: int) -> pd.DataFrame:
-        """Return what `LPE.explain` does."""
+        """Return the result of `LPE.explain`."""
         n_lines = min(top, len(self.columns))
         first = self.order[:, :n_lines].ravel()
         rows = np.repeat(np.arange(len(self.order)), n_lines)
@@ -120,7 +120,7 @@ def _in_one_form(*frames: pd.DataFrame) -> Iterator[NDArray[Any]]:
 
 @eager_scope()
 def explain(fitted: Fitted, X: Any, top: int, rows: Rows | None = None) -> pd.DataFrame:
-    """Return what `LPE.explain` does; computes."""
+    """Return the result of `LPE.explain`; computes."""
     _check_count("top", top)
     if rows is None:
         found = explain_rows(fitted, _in_this_process(fitted, X))
@@ -182,7 +182,7 @@ def explain_rows(
 
 
 def _usual_texts(usual: TypicalValues, resolve_names: Any) -> list[str]:
-    """Return what to say about what is usual in each column."""
+    """Return the typical values of each column."""
     low, median, high = resolve_names(usual.quantiles).to_numpy(object)
     n_columns, most = len(usual.frequent), max(map(len, usual.frequent))
     ranked = np.full((most, n_columns), np.nan)
@@ -229,7 +229,7 @@ def _percent(share: float) -> str:
 def nearest_nominal(
     fitted: Fitted, X: Any, n: int, rows: Rows | None = None
 ) -> pd.DataFrame:
-    """Return what `LPE.nearest_nominal` does; computes."""
+    """Return the result of `LPE.nearest_nominal`; computes."""
     _check_count("n", n)
     most = fitted.reference.shape.n_reference - (rows is not None)
     if n > most:

@@ -100,7 +100,7 @@ class Fitted:
         Then, of the nominal rows that are no calibration rows.
     source : str, optional
         Tells from what it was fitted, if a run has fitted it; of a model that was loaded,
-        what tells it from others.
+        its identifier.
     categories : Categories, optional
         How values of categorical columns become codes; None: there are none, or rows come
         with codes.
@@ -175,13 +175,13 @@ class Fitted:
         return table
 
     def statistic(self, X: Any) -> Any:
-        """Return what `LPE.statistic` does."""
+        """Return the result of `LPE.statistic`."""
         with _call_for(X):
             table, approximation = self._judged(self.table(X))
             return self.reference.measure_table(table, approximation=approximation)
 
     def p_values(self, X: Any) -> Any:
-        """Return what `LPE.score_samples` does."""
+        """Return the result of `LPE.score_samples`."""
         calibration = self.calibration
         with _call_for(X):
             table, approximation = self._judged(self.table(X))
@@ -208,13 +208,13 @@ class Fitted:
         return found[0], found[1]
 
     def labels(self, X: Any) -> Any:
-        """Return what `LPE.predict` does."""
+        """Return the result of `LPE.predict`."""
         values, function = self._decisive(X)
         _warn_of_unmeasured(values)
         return map_values(values, function, name="prediction", dtype=np.int64)
 
     def _decisive(self, X: Any) -> tuple[Any, Callable[..., Any]]:
-        """Return what labels follow from, NaN for rows that are not measured, and how."""
+        """Return the values that labels follow from, NaN for rows not measured, and how."""
         bound = self.calibration.nominal_bound(self.offset)
         if bound is None or self.quality is not None:
             return self.p_values(X), partial(labels, offset=self.offset)
@@ -280,7 +280,7 @@ class Fitted:
         return audit.approximation()
 
     def _audit(self) -> Audit | None:
-        """Return what judges searches: every decision of this model has to be exact."""
+        """Return the audit of searches: every decision of this model has to be exact."""
         if self.quality is None:
             return None
         recheck = max(self.quality.recheck, math.nextafter(self.offset, 0))

@@ -138,7 +138,7 @@ class FitPlan:
 def plan_fit(
     parameters: Mapping[str, Any], n_rows: int, n_features: int, n_categorical: int = 0
 ) -> FitPlan:
-    """Return what a fit of so many rows settles; a log line says what "auto" took.
+    """Plan a fit of so many rows; a log line says what "auto" chose.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def plan_fit(
 def _statistic(
     parameters: Mapping[str, Any], division: CalibrationSplit, n_features: int
 ) -> Statistic:
-    """Return what is asked of rows: K, or the radius; checked, or by their rules."""
+    """Return K, or the radius: checked, or by their rules."""
     n, radius = division.n_reference, parameters["radius"]
     if parameters["graph"] == "radius":
         radius = radius_by_rule(n, n_features) if radius is None else radius
@@ -310,7 +310,7 @@ class _Search:
     checkpoint: Checkpoint | None = None
 
     def measure(self) -> tuple[Reference, NDArray[np.float64]]:
-        """Return what new rows are measured among, and the calibration statistics.
+        """Return the reference of new rows, and the calibration statistics.
 
         Computes.
         """
@@ -385,7 +385,7 @@ class _Search:
         return sample_of(rows, drawn[which], own[chosen])
 
     def _part(self, numbers: NDArray[np.int64] | None) -> Callable[[], da.Array]:
-        """Return what gives some of the nominal rows, entered again each time."""
+        """Return a function that gives some nominal rows, in a new graph each time."""
         if numbers is None:
             return self.nominal.again
         return lambda: freeze(select_rows(self.nominal.again(), numbers), "lpe-part")

@@ -85,7 +85,7 @@ class NominalScores:
         return self
 
     def columns(self) -> dict[str, NDArray[np.float64]] | None:
-        """Return what is to be stored of them; None if some are yet to be measured."""
+        """Return the arrays to store; None if some rows are yet to be measured."""
         if self.others is not None:
             return None
         values = (self.statistic.value, self.compared.value)
@@ -103,7 +103,7 @@ class NominalScores:
         categories: Categories | None = None,
         minima: ColumnOffsets = NO_OFFSETS,
     ) -> NominalScores:
-        """Return what fit has found out about the rows of ``X``.
+        """Return the scores that fit has given the rows of ``X``.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class StoredNominalScores:
     is_weighed: bool
 
     def columns(self) -> dict[str, NDArray[np.float64]] | None:
-        """Return what is stored of them; None without a file."""
+        """Return the stored arrays; None without a file."""
         if self.file is None:
             return None
         names = _COLUMNS if self.is_weighed else _COLUMNS[:1]

@@ -79,7 +79,7 @@ class Parameter:
     metavar : str, optional
         What its value is called there.
     help : str
-        The description there, which tells what the default does where that is None.
+        The description there, which says what the default does where that is None.
     """
 
     default: Any = None
@@ -96,7 +96,7 @@ class Parameter:
         return self.type is not None or self.choices is not None
 
     def problem(self, name: str, value: Any) -> str | None:
-        """Return what is wrong with a value; None if nothing is."""
+        """Return the problem of a value; None if there is none."""
         if self.choices is not None:
             # Only plain values are compared: an array would compare element by element.
             is_plain = value is None or isinstance(value, str)
@@ -199,7 +199,7 @@ def _contradictions(given: Any) -> Iterator[tuple[bool, str, *tuple[str, ...]]]:
     yield (
         given.anomaly_log_density is not None and "quantile" in (scale or ""),
         f"anomaly_log_density is compared with how dense nominal rows are in the units of "
-        f"the input, which distances tell where the scale is linear, but scale={scale!r}. "
+        f"the input, which distances give where the scale is linear, but scale={scale!r}. "
         f"Set scale to None, 'minmax' or 'standard', or leave anomaly_log_density out.",
         "anomaly_log_density", "scale",
     )  # fmt: skip
@@ -368,7 +368,7 @@ def with_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def learned_components_of(parameters: Mapping[str, Any]) -> str | None:
-    """Return what a fit learns from the nominal rows; see `validity.learned_components`."""
+    """Return the learned components of a fit; see `validity.learned_components`."""
     return learned_components(
         *(parameters[n] for n in ("scale", "metric", "metric_params"))
     )

@@ -28,7 +28,7 @@ def input_positions(fitted: Fitted, numbers: NDArray[np.int64]) -> NDArray[np.in
     Returns
     -------
     places : ndarray of shape (n,)
-        -1 for none; all of them where a model that was loaded does not tell: rows were
+        -1 for none; all of them where a model that was loaded does not know: rows were
         drawn, and others dropped before or no ``random_state`` given.
     """
     searched = _searched(fitted)
@@ -45,12 +45,12 @@ def reference_ids(fitted: Fitted, places: NDArray[np.int64]) -> NDArray[np.int64
     Raises
     ------
     ValueError
-        For a model that does not tell; see `input_positions`.
+        For a model that does not know; see `input_positions`.
     """
     searched = _searched(fitted)
     if searched is None:
         raise ValueError(
-            "the model does not tell which nominal rows were drawn. Fit one with a "
+            "the model does not know which nominal rows were drawn. Fit one with a "
             "random_state, and without rows to drop."
         )
     numbers = np.minimum(np.searchsorted(searched, places), len(searched) - 1)

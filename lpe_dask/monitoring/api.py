@@ -159,7 +159,7 @@ def is_exact(calibration_kind: str) -> bool:
 
 
 def calibration_id(calibration: Calibration) -> str:
-    """Return what tells a calibration from others: a hash of its values."""
+    """Return an identifier of a calibration: a hash of its values."""
     content = hashlib.sha256(np.ascontiguousarray(calibration.values).data)
     content.update(f"{calibration.graph} {calibration.includes_self}".encode())
     return content.hexdigest()[:16]

@@ -52,7 +52,7 @@ class BinCounts:
 
     @classmethod
     def of(cls, numbers: Any) -> BinCounts:
-        """Return what `PValueBins.count` has counted, or a sum of that."""
+        """Return the counts of `PValueBins.count`, or of a sum of them."""
         rows, rows_nan, flagged, tail = map(int, numbers[:N_TOTALS])
         bulk = np.asarray(numbers[N_TOTALS:], np.int64)
         return cls(rows, rows_nan, flagged, tail, bulk)

@@ -46,7 +46,7 @@ class NominalColumn:
     rare: tuple[int, int] | None = None
 
     def unseen_bound(self, level: float) -> float:
-        """Return what the probability of unseen values is at most, but for an error.
+        """Return an upper bound of the probability of new values, but for an error.
 
         Examples
         --------

@@ -95,7 +95,7 @@ def update(
     columns: Sequence[NominalColumn] = (),
     unseen: NewValueCounts | None = None,
 ) -> Drift:
-    """Return what a run says, and the state after it; changes nothing that is given.
+    """Return the drift of a run, with the state after it; changes no argument.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ class _Seen:
     def of(
         cls, before: DriftState, after: DriftState, bins: PValueBins, counts: BinCounts
     ) -> _Seen:
-        """Return what is seen of a run, which is in the state unless it is invalid."""
+        """Return the record of a run, which is in the state unless it is invalid."""
         share = between = promised = None
         if counts.measured > 0:
             share = counts.flagged / counts.measured

@@ -199,7 +199,7 @@ def _drawn(value: Any, most: float = _LARGEST) -> float:
 
 
 def _listed(bins: Any, name: str) -> list[float]:
-    """Return what bins have of a name, as it can be drawn."""
+    """Return the values of bins under a name, as they can be drawn."""
     listed = bins.get(name) if isinstance(bins, dict) else None
     return [_drawn(value) for value in listed] if isinstance(listed, list) else []
 
@@ -231,7 +231,7 @@ def _figure(n_rows: int, n_columns: int, **shape: Any) -> Iterator[tuple[Any, li
 
 
 def _svg(figure: Any, name: str, label: str) -> Markup:
-    """Return a figure as an element of a page; ``name`` tells its ids from others'."""
+    """Return a figure as an element of a page; ``name`` makes its ids unique."""
     import matplotlib
 
     file = io.BytesIO()

@@ -161,7 +161,7 @@ def _line(text: Any) -> str:
 
 
 def _beginning(line: str, most: int) -> str:
-    """Return what of a line fits beside an ellipsis."""
+    """Return the part of a line that fits beside an ellipsis."""
     sizes = map(_page_bytes, line[:most])
     n_kept = sum(
         size <= most for size in accumulate(sizes, initial=len(_ELLIPSIS.encode()))

@@ -47,7 +47,7 @@ class Content:
     summary: Mapping[str, Any]
 
     def at(self, path: str) -> Any:
-        """Return what is at a path; None if there is nothing."""
+        """Return the value at a path; None if there is none."""
         found: Any = self.summary
         while path:
             if isinstance(found, Mapping) and path in found:
@@ -78,7 +78,7 @@ class Content:
         return [f"{path}.{i}" for i in range(start, min(n, start + most))]
 
     def text(self, path: str, form: str = "plain", most: int = 60) -> str:
-        """Return what is at a path as a page has it."""
+        """Return the value at a path as a page shows it."""
         return cut(written(self.at(path), form), most)
 
     def number(self, path: str, form: str = "plain") -> Markup:
@@ -147,7 +147,7 @@ def _pictures(content: Content) -> dict[str, Markup | None]:
 
 
 def _up_to_alpha(content: Content) -> str:
-    """Return what rows with p-values up to alpha are called."""
+    """Return the word for rows with p-values up to alpha."""
     if content.at("fdr") is None:
         return "flagged"
     return f"with p ≤ {content.text('alpha')}"

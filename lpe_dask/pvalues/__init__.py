@@ -1,7 +1,7 @@
 """From statistics to p-values, and from p-values to decisions.
 
 Public names: compare statistics with those of nominal rows, flag rows at a false-alarm
-level or a false discovery rate, and tell what is promised.
+level or a false discovery rate, and say what is promised.
 """
 
 import lazy_loader

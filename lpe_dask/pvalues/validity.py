@@ -81,7 +81,7 @@ def n_flagged_ranks(alpha: float, n: int) -> int:
 def learned_components(
     scale: str | None, metric: str, metric_params: Mapping[str, Any] | None
 ) -> str | None:
-    """Return what is learned from the nominal rows for distances; None if nothing.
+    """Return the components of distances that nominal rows teach; None if there are none.
 
     Parameters are those of `LPE`.
 

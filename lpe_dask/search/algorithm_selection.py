@@ -111,7 +111,7 @@ def choose_algorithm(
 
 
 def choice_without_trial(n_reference: int, n_features: int) -> tuple[str, str] | None:
-    """Return what to choose, and why, where that needs no trial."""
+    """Return the choice, and its reason, where that needs no trial."""
     n_products = n_reference**2 * (n_features + PAIR_PRODUCTS)
     few = "brute", f"{n_reference} reference rows x {n_features} features are few"
     if n_reference <= MIN_ROWS_FOR_TRIAL:
@@ -129,7 +129,7 @@ def _some(rows: NDArray[np.generic], n_rows: int) -> NDArray[np.generic]:
 def _try_exact(
     sample: NDArray[np.generic], preparation: Preparation, plan: SearchPlan
 ) -> dict[str, Cost] | None:
-    """Return what a query costs with each exact algorithm; on a worker, if there is any.
+    """Return the cost of a query by each exact algorithm; on a worker, if there is any.
 
     None where the search is done in NumPy so far: all rows are compared then, and times say
     nothing about kernels.

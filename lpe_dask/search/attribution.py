@@ -1,4 +1,4 @@
-r"""Build the Dask graph that tells which nominal rows are nearest, and why they are so far.
+r"""Build the Dask graph that finds the nearest nominal rows, and why they are so far.
 
     blocks      b0   b1   b2      handles of the packed reference
                  \    |    /
@@ -232,7 +232,7 @@ def _attributed(
     searched: JoinInputs,
     n_features: int,
 ) -> tuple[NDArray[np.float64], ...]:
-    """Return what `Attribution` has beside the rows, found for some of them at a time."""
+    """Return the columns of `Attribution` beside the rows, some rows at a time."""
     n_neighbors = searched.search.statistic.n_neighbors or _NEAREST_ROWS
     pass_rows = listing_pass_rows(prepared.shape[1], n_neighbors)
     shares, nearest = np.empty((len(prepared), n_features)), np.empty(prepared.shape)

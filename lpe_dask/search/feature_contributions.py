@@ -26,8 +26,8 @@ MAX_DECIMALS = 16
 #: was added up for them.
 _MIXED_ERROR = 1e-10
 
-#: Which quantiles tell what is usual; how many of the most frequent values do, of codes and
-#: of columns that have no more.
+#: Which quantiles give typical values; how many of the most frequent values do, of codes
+#: and of columns that have no more.
 USUAL_LEVELS, FREQUENT_VALUES = (0.01, 0.5, 0.99), 3
 
 #: Returns which numbers of the input become the prepared ones, bit for bit.
@@ -56,7 +56,7 @@ def squared_parts(
     rows: NDArray[np.float64],
     n_features: int,
 ) -> NDArray[np.float64]:
-    r"""Return what each column of the input adds to squared distances.
+    r"""Return the part of squared distances that each column of the input adds.
 
     With :math:`\delta` the difference in scaled units that is :math:`w_c \delta_c^2`, of
     both forms of a column together; the weight of a category that differs; and for a
@@ -142,7 +142,7 @@ def is_weighted(preparation: Preparation, n_features: int) -> NDArray[np.bool_]:
 def typical_values(
     preparation: Preparation, prepared: NDArray[np.float64], n_features: int
 ) -> TypicalValues:
-    """Return what is usual among prepared rows, at least one.
+    """Return typical values of prepared rows, at least one.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def _shortest(numbers: NDArray[np.float64], same: Same) -> NDArray[np.float64]:
 
 
 def _unscaled(scaling: Scaling, scaled: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what linear forms, or else heights, come from, up to rounding."""
+    """Return the origins of linear forms, or else of heights, up to rounding."""
     if scaling.knots is not None and not scaling.has_both:
         return _below(scaling.knots, scaled)
     if scaling.shift is None:

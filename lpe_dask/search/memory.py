@@ -270,7 +270,7 @@ class MemoryEstimate:
         )
 
     def _parts(self) -> str:
-        """Return what the bytes of a worker are for."""
+        """Return the purposes of the bytes of a worker."""
         nominal = f"of them the nominal rows {_mebibytes(self.held)}"
         if self.plan.is_spooled:
             nominal = f"with the nominal rows, {_mebibytes(self.reference)}, on disk"

@@ -121,7 +121,7 @@ class Reference:
         weight : callable, optional
             See `join.join`.
         frame_sizes : sequence of int
-            Rows of the partitions of a frame that they come from, about, where files tell.
+            Rows of the partitions of a frame that they come from, about, where known.
         numbers : dask array of shape (n,), optional
             Of those that are rows of the reference; see `join.join`.
         approximation : Approximation, optional
@@ -163,7 +163,7 @@ class Reference:
             return table.restore(measure(), "statistic")
         if approximation is not None:
             # Tasks of a frame read its rows before those that they wait for are done, and
-            # hold them until then; tasks of an array can be told to wait.
+            # hold them until then; tasks of an array can be made to wait.
             return to_verified_series(measure(), "statistic", table.frame, table.rows)
         plan = self._plan(table.rows.chunks[0], reads_frame=True)
         if plan.is_spooled:
@@ -190,7 +190,7 @@ class Reference:
     def attributed(
         self, rows: da.Array, numbers: NDArray[np.int64] | None = None
     ) -> tuple[Attribution, Typical]:
-        """Return what the distance of rows consists of; computes, by an exact search.
+        """Return the parts of the distance of rows; computes, by an exact search.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class Reference:
         return []
 
     def _searched_in(self, rows: da.Array) -> tuple[JoinInputs, int]:
-        """Return what is searched exactly, kept, and how many tasks share a chunk."""
+        """Return the blocks to search exactly, kept, and how many tasks share a chunk."""
         sizes = rows.chunks[0]
         plan = self._plan(sizes)
         shares = n_shares(

@@ -154,7 +154,7 @@ class SampledRows:
         seconds: float | None,
         least_repeats: int = MIN_REPEATS,
     ) -> Cost:
-        """Return what a query costs among these rows; parameters as in `cost`."""
+        """Return the cost of a query among these rows; parameters as in `cost`."""
         began = time.thread_time()
         held = self.packed(rows)
         pack_seconds = (time.thread_time() - began) / len(rows)

@@ -70,7 +70,7 @@ class StoredFile:
             n_bytes = size_of(filesystem, path)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FileNotFoundError(f"{self.url} is missing") from error
-        if n_bytes is not None:  # some servers do not tell
+        if n_bytes is not None:  # some servers do not say
             self._check_bytes(n_bytes)
 
     def columns(self, expected: Columns, n_rows: int | None = None) -> dict[str, Any]:

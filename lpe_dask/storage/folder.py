@@ -136,7 +136,7 @@ class Folder:
     def age(self, name: str) -> float | None:
         """Return the seconds since a file was written, by the clock of the filesystem.
 
-        None where the filesystem does not tell.
+        None where the filesystem does not say.
         """
         with self._probe() as probe:
             self.filesystem.pipe_file(self.path(probe), b"\n")
@@ -244,7 +244,7 @@ class Folder:
                 except FileExistsError:  # also if a library below has sent it twice
                     return True
                 except (OSError, ValueError, NotImplementedError) as error:
-                    if is_transient(error):  # which tells nothing
+                    if is_transient(error):  # which proves nothing
                         raise
                     return is_there  # if not, it knows no such mode
         return False
@@ -292,7 +292,7 @@ class Folder:
 def fsync_file(file: Any) -> None:
     """Flush a file to disk, so that its content survives a loss of power.
 
-    Some filesystems, such as NFS, tell only here that the disk is full.
+    Some filesystems, such as NFS, say only here that the disk is full.
     """
     file.flush()
     try:

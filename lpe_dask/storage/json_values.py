@@ -9,7 +9,7 @@ from typing import Any
 
 
 def to_jsonable(value: Any) -> Any:
-    """Return what JSON does not know as what it knows: for ``default=`` of `json.dumps`.
+    """Convert a value that JSON does not know: for ``default=`` of `json.dumps`.
 
     Examples
     --------

@@ -4,7 +4,7 @@
     OUT/._lock*.tmp     a lock before it gets its name, or a probe; readers ignore both
 
 A run removes its lock when it ends. The lock of a run that died is taken over 60 s after
-its last heartbeat, where the storage tells the age of files, or at once if its process is
+its last heartbeat, where the storage knows the age of files, or at once if its process is
 known to be gone:
 
     hold --create--> own lock                                 (there was no lock)
@@ -141,7 +141,7 @@ def create_lock(url: str | PathLike[str], purpose: str) -> Lock:
     """Return the lock on a folder that this process has just created, with a new name.
 
     No other process knows the folder, so the lock is written without a check; the caller
-    releases it. `is_stale` tells others whether its owner is still running.
+    releases it. `is_stale` shows others whether its owner is still running.
 
     Raises
     ------
@@ -336,7 +336,7 @@ def _replace_stale_lock(folder: Folder, dead: bytes, content: bytes) -> bool:
 def _stale_content(folder: Folder, name: str) -> bytes:
     """Return the content of a lock or claim whose owner is dead; raise if it is alive.
 
-    Where the filesystem does not tell when a file was written, and a process of this
+    Where the filesystem does not say when a file was written, and a process of this
     machine is not known to be gone, the owner counts as alive.
     """
     content = _read(folder, name)

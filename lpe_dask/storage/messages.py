@@ -26,14 +26,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def short_message(error: Exception) -> str:
-    """Return what an error says as a sentence or two, on one line."""
+    """Return the message of an error as a sentence or two, on one line."""
     name, text = type(error).__name__, single_line(error) or "no more is known"
     notes = getattr(error, "__notes__", [])
     return " ".join([f"{name}: {text}.", *notes, *_REMEDIES.get(name, [])])
 
 
 def single_line(error: Exception) -> str:
-    """Return what an error says, on one line, without secrets and full stop at the end."""
+    """Return the message of an error on one line, without secrets and full stop."""
     return redact(" ".join(str(error).split()).rstrip("."))
 
 

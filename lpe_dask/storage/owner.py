@@ -80,11 +80,11 @@ class Owner:
         return printable(f"process {self.pid} on {self.host} ({self.purpose})")
 
     def is_running(self) -> bool | None:
-        """Return whether the process is running, None where this machine cannot tell.
+        """Return whether the process is running, None where this machine cannot know.
 
         A process that is running without a heartbeat has been stopped, or the machine was
         asleep. A process id with another start time may be another process, or the same one
-        after the clock was set: nothing can tell.
+        after the clock was set: nothing shows it.
         """
         is_here = (self.host, self.boot, self.pid_namespace) == _this_machine()
         if not is_here or self.pid == os.getpid():

@@ -122,7 +122,7 @@ def check_regular(filesystem: Any, path: str, *, follow_links: bool = True) -> N
 
 
 def size_of(filesystem: Any, path: str) -> int | None:
-    """Return the bytes of a regular file; None if a server does not tell."""
+    """Return the bytes of a regular file; None if a server does not say."""
     with _timeout_context(path):
         info = filesystem.info(path, **_limit(filesystem))
     mode = info.get("mode")
@@ -158,7 +158,7 @@ def _is_http(filesystem: Any) -> bool:
 
 
 def _limit(filesystem: Any, n_bytes: int = 0) -> dict[str, float]:
-    """Return what limits the time that a server may take for so many bytes."""
+    """Return the limit of the time that a server may take for so many bytes."""
     seconds = attempt_seconds() + n_bytes / MIN_BYTES_PER_SECOND
     return {"timeout": seconds} if isinstance(filesystem, AsyncFileSystem) else {}
 

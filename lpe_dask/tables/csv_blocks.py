@@ -194,7 +194,7 @@ def _check_codes(
 def _parse_exactly(
     lines: bytes, form: CsvDialect, names: list[str], fields: list[pa.Field]
 ) -> pa.Table:
-    """Return what `CsvDialect.parse` does, with whole numbers beyond floats.
+    """Parse as `CsvDialect.parse` does, with whole numbers beyond floats.
 
     Columns of these have a type for them: that of the field where this holds all values.
     """

@@ -208,7 +208,7 @@ class CsvDialect:
         return pc.replace_substring(text, self.decimal, ".").cast(pa.float64())
 
     def _grouped(self) -> str:
-        """Return what numbers match: with groups of digits, the last one of three."""
+        """Return a pattern of numbers: with groups of digits, the last one of three."""
         thousands, decimal = re.escape(self.thousands), re.escape(self.decimal)
         whole = rf"(\d*|\d{{1,3}}({thousands}\d{{2,3}})*{thousands}\d{{3}})"
         return rf"^[+-]?({whole}({decimal}\d*)?([eE][+-]?\d+)?|(?i:nan|inf|infinity))$"

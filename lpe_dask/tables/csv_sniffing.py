@@ -242,7 +242,7 @@ def value_options(
 
 
 def _others(values: Sequence[tuple[int, str]], form: CsvDialect) -> list[tuple[int, str]]:
-    """Return what is neither a number nor a marker of a missing one."""
+    """Return the texts that are neither a number nor a marker of a missing one."""
     return [
         (i, value)
         for i, value in values

@@ -40,7 +40,7 @@ from lpe_dask.tables.value_types import kind_of_arrow
 
 logger = logging.getLogger(__name__)
 
-#: Keys under which storages tell the version of a file, the most reliable first.
+#: Keys under which storages give the version of a file, the most reliable first.
 _CHANGED = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
 
 _PARQUET = (".parquet", ".parq", ".pq")
@@ -159,7 +159,7 @@ class FileTable:
         return [n_rows // len(self.parts)] * len(self.parts), False
 
     def partition_tokens(self) -> list[str]:
-        """Return what tells each partition from those of a file that has changed."""
+        """Return identifiers of the partitions, others where a file has changed."""
         stamps = self.files.stamps
         of_file = dict(zip(self.files.names, stamps, strict=True))
         for name, stamp in zip(self.files.names, stamps, strict=True):
@@ -173,7 +173,7 @@ class FileTable:
         return replace(self, schema=pa.schema(fields, self.schema.metadata))
 
     def kinds(self, columns: Sequence[Any]) -> list[str | None]:
-        """Return what the values of columns are, as `value_types.kind_of_arrow`."""
+        """Return the types of values of columns, as `value_types.kind_of_arrow`."""
         return [kind_of_arrow(self.schema.field(str(name)).type) for name in columns]
 
     def frame(self) -> Any:
@@ -289,7 +289,7 @@ def is_path_like(X: Any) -> bool:
 
 
 def format_paths(path: Paths) -> str:
-    """Return what to call the places of a table in a message."""
+    """Return the paths of a table as a message has them."""
     return redact(" and ".join(as_paths(path)))
 
 
@@ -347,7 +347,7 @@ def find_files(path: Paths) -> TableFiles:
 
 @retried
 def _stamp(filesystem: Any, name: str) -> tuple[Any, list[Any]]:
-    """Return what tells a file from others, whatever its name, and its stamp."""
+    """Return an identifier of a file, whatever its name, and its stamp."""
     check_regular(filesystem, name)
     # Of a link, the file that it leads to.
     info = filesystem.info(os.path.realpath(name) if is_local(filesystem) else name)

@@ -183,7 +183,7 @@ def _needed(names: Sequence[str], columns: Sequence[Any] | None) -> list[str] | 
 
 
 def _read_arrow(X: Any) -> pa.Table | None:
-    """Return what has the interface of Arrow as a table; None if it has no columns."""
+    """Return an object with the interface of Arrow as a table; None without columns."""
     if hasattr(X, "__arrow_c_stream__"):
         try:
             reader = pa.RecordBatchReader.from_stream(X)

@@ -248,7 +248,7 @@ def survey(
     merge: Callable[[list[Any]], Any],
     most: int | None = None,
 ) -> dict[int, Any]:
-    """Return what is found in some columns, by their positions; computes.
+    """Return the values in some columns, by their positions; computes.
 
     Parameters
     ----------

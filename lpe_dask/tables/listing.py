@@ -91,7 +91,7 @@ def list_files(path: str, is_of_table: Callable[[str], bool]) -> tuple[Any, list
 
 
 def _matches(filesystem: Any, root: str) -> list[str]:
-    """Return what a pattern finds, but for what is hidden below its fixed part."""
+    """Return the files of a pattern, without those hidden below its fixed part."""
     parts = root.split("/")
     if odd := [part for part in parts if "**" in part and part != "**"]:
         raise ValueError(

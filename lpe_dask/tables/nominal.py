@@ -170,7 +170,7 @@ def _refuse(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
 def _survey_blocks(
     rows: da.Array, is_frame: bool, categorical: tuple[int, ...]
 ) -> tuple[list[Any], ...]:
-    """Return what `_survey` does, each as a list of all chunks; computes."""
+    """Return the results of `_survey`, each as a list of all chunks; computes."""
     n_chunks = rows.numblocks[0]
     n_sampled = max(MIN_SAMPLED_ROWS, -(-SAMPLE_ROWS // n_chunks))
     further = (n_sampled, is_frame, categorical)

@@ -65,7 +65,7 @@ def check_numeric(
 
 
 def _remedy(frame: pd.DataFrame, others: Collection[int], but: Collection[int]) -> str:
-    """Return what to do about columns that are no numbers, some of them perhaps text."""
+    """Return the remedy for columns that are no numbers, some of them perhaps text."""
 
     def given(**places: Collection[int]) -> str:
         names = {key: [frame.columns[i] for i in sorted(of)] for key, of in places.items()}

@@ -243,8 +243,8 @@ def _metadata_for(fields: list[pa.Field], first: pa.Schema) -> dict[bytes, bytes
     columns = [of for of in said["columns"] if of["field_name"] in kept]
     is_range = [isinstance(index, dict) for index in said["index_columns"]]
     index = said["index_columns"] if any(is_range) else index_names(first)
-    told = {**said, "columns": columns, "index_columns": index}
-    return {b"pandas": json.dumps(told).encode()}
+    metadata = {**said, "columns": columns, "index_columns": index}
+    return {b"pandas": json.dumps(metadata).encode()}
 
 
 def _common_field(fields: list[pa.Field]) -> pa.Field:

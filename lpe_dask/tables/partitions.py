@@ -125,7 +125,7 @@ def error_context(
     function: Callable[[Any], Any],
     n_rows: float = np.nan,
 ) -> Any:
-    """Return what a function makes of a partition or block, checked; errors say of which.
+    """Return the checked result of a function for a partition or block, which errors name.
 
     Parameters
     ----------

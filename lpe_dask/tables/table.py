@@ -375,7 +375,7 @@ def _of_partitions(
 
 
 def chunk_array(array: NDArray[Any]) -> Callable[[], da.Array]:
-    """Return what gives rows of this process as a dask array, in a graph of the moment.
+    """Return rows of this process as a function that makes a dask array of them.
 
     A task for each chunk, no copy.
     """

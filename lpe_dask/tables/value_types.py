@@ -1,6 +1,6 @@
 """Tell what the values of a column are: text, booleans, whole numbers, or none of these.
 
-Types tell it before any task reads values, except of objects and of unknown categories.
+Types show it before any task reads values, except of objects and of unknown categories.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UNKNOWN = "__UNKNOWN_CATEGORIES__"
 
 
 def kind_of_type(dtype: Any) -> str | None:
-    """Return what the values of a column with this type are; None if they must tell.
+    """Return the type of values of a column with this type; None if only they show it.
 
     `FLOAT` for floats, which may all be whole. The type itself for others.
     """
@@ -69,7 +69,7 @@ def kind_of_arrow(type_: pa.DataType) -> str | None:
 
 
 def kind_of_values(values: Any) -> str:
-    """Return what values are, without those that are missing; "" if there are no others."""
+    """Return the type of values that are not missing; "" if there are none."""
     present = values[~pd.isna(values)] if values.dtype == object else values
     if len(present) == 0:
         return ""
@@ -82,13 +82,13 @@ def kind_of_values(values: Any) -> str:
 
 
 def kind_of_levels(levels: Sequence[Level]) -> str | None:
-    """Return what the levels of a column are; None if there are none."""
+    """Return the type of the levels of a column; None if there are none."""
     kinds = {type_: kind for kind, type_ in LEVEL_TYPES.items()}
     return kinds[type(levels[0])] if levels else None
 
 
 def column_label(name: Any) -> str:
-    """Return what to call a column in a message, by its name or its position."""
+    """Return a column as messages call it, by its name or its position."""
     return f"column {name!r}"
 
 
@@ -103,7 +103,7 @@ def check_value_types(
     Parameters
     ----------
     found : sequence of str or None
-        What all measured columns have, as far as their types tell.
+        What all measured columns have, as far as their types show.
     labels : sequence of str
         What to call these.
     kinds : mapping of int to str or None

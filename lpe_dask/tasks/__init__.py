@@ -1,7 +1,7 @@
 """Dask: what a graph carries, what it leaves on storage, and the workers that run it.
 
 Public names: put values into graphs once, keep them for as long as a task needs them, and
-tell how many threads and bytes the workers have. Private parts of Dask are used here only.
+find how many threads and bytes the workers have. Private parts of Dask are used here only.
 """
 
 import lazy_loader

@@ -85,7 +85,7 @@ def notifying(*listeners: Listener) -> Iterator[None]:
 
 
 def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
-    """Return what Dask's collections give, as `dask.compute` does.
+    """Compute Dask's collections, as `dask.compute` does.
 
     On a cluster each result of a Delayed is taken as soon as it is there: if its worker is
     lost later, its task is not run again, so that a run makes progress also on workers that
@@ -100,7 +100,7 @@ def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
     ----------
     *collections : Dask collections
     rows : RowCount, optional
-        What `listening` functions are told of rows, if all collections are Delayed.
+        What `notifying` functions get about rows, if all collections are Delayed.
     """
     client = dask_internals.computing_client()
     if client is not None and dask_internals.is_in_task():
@@ -122,7 +122,7 @@ def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
 def _taken(
     client: Any, tasks: Sequence[Delayed], computation: Computation
 ) -> tuple[Any, ...]:
-    """Return what tasks give, which a cluster computes and then forgets one by one."""
+    """Return the results of tasks, which a cluster computes and forgets one by one."""
     if not tasks:
         return ()
     results: list[Any] = [None] * len(tasks)

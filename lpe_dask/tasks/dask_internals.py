@@ -51,7 +51,7 @@ def with_selection(frame: Any, select: Callable[..., Any]) -> Any:
     ``select(partition, names=..., partition_info=...)``; see `map_partitions` of Dask.
 
     Uses ``dask.dataframe.dask_expr._expr.Projection``, ``simplify`` and ``substitute``.
-    Nothing public tells what a frame is made of, or changes that.
+    Nothing public says what a frame is made of, or changes that.
     Known to work since dask 2025.5.0.
     """
     from dask.dataframe.dask_expr import new_collection  # not for workers
@@ -68,10 +68,10 @@ def with_selection(frame: Any, select: Callable[..., Any]) -> Any:
 
 
 def source_names(frame: Any) -> set[str]:
-    """Return the names of what a dask frame reads, which tell the columns that are read.
+    """Return the names of what a dask frame reads, which stand for the columns read.
 
     Uses ``simplify``, and ``walk``, ``dependencies`` and ``_name`` of expressions. Nothing
-    public tells what a frame is made of.
+    public says what a frame is made of.
     Known to work since dask 2025.5.0.
     """
     parts = frame.simplify().expr.walk()
@@ -171,7 +171,7 @@ def has_barrier(specs: Mapping[Any, Any]) -> bool:
 
 
 def execute_task(spec: Any) -> Any:
-    """Return what a task without dependencies, as `task_specs` gives it, computes.
+    """Run a task without dependencies, as `task_specs` gives it.
 
     Uses ``__call__`` of the classes in ``dask._task_spec``: a scheduler runs graphs, and no
     public function a single task within another.
@@ -317,7 +317,7 @@ def is_reading_graph(scheduler: Any) -> bool:
     """Return whether a scheduler is about to have tasks that it does not name yet.
 
     Uses ``Scheduler._active_graph_updates``. Graphs are read in a thread of their own, and
-    events tell of them only afterwards.
+    events report them only afterwards.
     Known to work since distributed 2025.5.0.
     """
     return bool(getattr(scheduler, "_active_graph_updates", 0))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-#: Where Linux tells the control groups of this process, and what they are limited to.
+#: Where Linux lists the control groups of this process, and what they are limited to.
 _GROUPS, _LIMITS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 

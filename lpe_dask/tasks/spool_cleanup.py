@@ -78,7 +78,7 @@ def _remove_if_dead(place: Folder, name: str, own: str) -> bool:
 
 
 def _names_in(folder: int, own: os.stat_result) -> list[str]:
-    """Return what is in an open folder; raise if it is no spool as private as ours."""
+    """Return the names in an open folder; raise if it is no spool as private as ours."""
     found = os.fstat(folder)
     if (found.st_uid, found.st_mode & 0o777) != (own.st_uid, own.st_mode & 0o777):
         raise PermissionError("it is no folder of this user that others cannot look into")

@@ -320,7 +320,7 @@ def as_frame_arguments(values: Sequence[Any]) -> list[Any]:
 
 
 def identity(value: Any) -> Any:
-    """Return what is given."""
+    """Return the argument."""
     return value
 
 

@@ -45,7 +45,7 @@ class VersionedFunction:
         return str(getattr(self.function, "__name__", "task"))
 
     def __call__(self, *arguments: Any) -> Any:
-        """Return what the function gives; ImportError if this is another version."""
+        """Call the function; ImportError if this is another version."""
         if self.version != __version__:
             raise ImportError(
                 f"a worker has lpe_dask {__version__}, but this computation began with "

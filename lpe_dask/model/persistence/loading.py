@@ -105,7 +105,7 @@ def _with_log_density(
 
 
 def model_source(path: str | PathLike[str]) -> str | None:
-    """Return what tells the model at ``path`` from others; None if there is none.
+    """Return an identifier of the model at ``path``; None if there is none.
 
     Models that a run has fitted are identified by files and parameters, others by their
     folder of files, which has a new name each time.
@@ -178,7 +178,7 @@ def _parameters(manifest: Manifest) -> dict[str, Any]:
 
 
 def _check_names(manifest: Manifest, url: str) -> None:
-    """Demand the files that the manifest tells of, and no others, wherever they may be."""
+    """Demand the files that the manifest lists, and no others, wherever they may be."""
     blocks, found = range(len(manifest.block_rows)), set(manifest.files)
     needed = {block_name(i) for i in blocks} | {CALIBRATION_NAME}
     if manifest.neighbor_graph is not None:

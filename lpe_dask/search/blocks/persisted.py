@@ -76,7 +76,7 @@ class Blocks:
 
     @classmethod
     def of(cls, make: Callable[[], list[Delayed]]) -> Self:
-        """Return what tasks make, kept where the active scheduler finds it; computes."""
+        """Return the blocks that tasks make, kept for the scheduler; computes."""
         blocks = cls(make, 0)
         blocks._n_blocks = len(blocks._recipe())
         blocks.keep()

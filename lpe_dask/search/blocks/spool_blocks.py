@@ -125,7 +125,7 @@ class Handles:
         return iter(self._handles)
 
     def __sizeof__(self) -> int:
-        """Return the bytes of a message, which tell whether it is large for a graph."""
+        """Return the bytes of a message, by which it is large for a graph or not."""
         return len(pickle.dumps(self._handles))
 
 
