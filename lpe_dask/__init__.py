@@ -2,8 +2,8 @@
 
 `score` gives each row of a table a p-value, `LPE` is the same as a scikit-learn estimator;
 `score_files` does so from files to files, and `run` what a job file says. `plan` forecasts
-what that would need, `report` makes the page about a run, and `drift` tests whether a model is
-still right; `false_discovery_control` flags rows by the p-values of all of them;
+what that would need, `report` makes the page about a run, and `drift` tests whether a model
+is still right; `false_discovery_control` flags rows by the p-values of all of them;
 `plot_scores`, `plot_level_set`, `plot_roc` and `plot_calibration` draw what came out.
 """
 

@@ -270,7 +270,7 @@ def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
     -------
     reasons : DataFrame
         A line for each row and column: part and row, the file and the place in it; kept,
-        the first columns that were carried over, as a text; and the result of `LPE.explain`.
+        the first columns that were carried over, as a text; then as `LPE.explain` has it.
 
     Raises
     ------
