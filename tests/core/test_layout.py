@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names paths and packages that there are; docs name tests that exist."""
+"""Pages for developers name layers, paths and functions that there are."""
 
 import re
 import tomllib
@@ -10,20 +10,33 @@ import lpe_dask
 
 FOLDER = Path(lpe_dask.__file__).parent
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+DESIGN = (ROOT / "docs" / "design.md").read_text()
+TEXT = (ROOT / "CONTRIBUTING.md").read_text() + DESIGN
+
+
+def file_at(path):
+    """Return the file that a page names, of the package or of the repository."""
+    return next(folder / path for folder in (FOLDER, ROOT) if (folder / path).is_file())
 
 
 def test_order__is_that_which_is_checked():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = contracts["contracts"][0]["layers"]
-    shown = re.findall(r"^ {4}(\w+(?: \| \w+)*) {2,}\S", TEXT, re.MULTILINE)
+    shown = re.findall(r"^ {4}(\w+(?: \| \w+)*) {2,}\S", DESIGN, re.MULTILINE)
 
     assert shown[: len(layers)] == layers
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`(\w+/\w+\.\w+)`", TEXT))))
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w/]+/\w+\.\w+)`", TEXT))))
 def test_paths__of_the_text_exist(path):
-    assert (FOLDER / path).is_file() or (ROOT / path).is_file()
+    assert file_at(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), sorted(set(re.findall(r"`(\w+)`\s+(?:in|of)\s+`([\w/]+\.py)`", TEXT)))
+)
+def test_names__of_the_text_are_defined_there(name, path):
+    assert re.search(rf"^(class|def) {name}\b|^{name}\b.* =", file_at(path).read_text(), re.M)
 
 
 @pytest.mark.parametrize("page", ["reliability.md", "security.md"])
