@@ -3,7 +3,7 @@
 Jobs are made from a job file (job_file.py reads and checks it) or from the arguments of a
 command or a call (api.py). This file has the keys of each section, with the allowed values
 and an example, from which messages are made, and the rules that tie keys to one another.
-Those about the arguments of `LPE` are in model/parameters.py, and are checked by `prepare`.
+Those about arguments of `LPE` are in model/lpe_parameters.py, and checked by `prepare`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,12 @@ from .basis import Basis as Basis
 from .beam_search import BEAM_ROWS as BEAM_ROWS
 from .beam_search import ENTRIES as ENTRIES
 from .beam_search import BeamAccumulator as BeamAccumulator
+from .block_index import DEGREE as DEGREE
+from .block_index import STARTS_EVERY as STARTS_EVERY
+from .block_index import Index as Index
+from .block_index import index_of as index_of
+from .block_index import joined_lists as joined_lists
+from .block_index import start_places as start_places
 from .blocks import Arrangement as Arrangement
 from .blocks import Block as Block
 from .blocks import as_float32_if_exact as as_float32_if_exact
@@ -29,12 +35,6 @@ from .exact_sums import add_totals as add_totals
 from .exact_sums import join_totals as join_totals
 from .exact_sums import sum_of_products as sum_of_products
 from .exact_sums import totals_of as totals_of
-from .indexes import DEGREE as DEGREE
-from .indexes import STARTS_EVERY as STARTS_EVERY
-from .indexes import Index as Index
-from .indexes import index_of as index_of
-from .indexes import joined_lists as joined_lists
-from .indexes import start_places as start_places
 from .neighbor_graph import GRAPHS as GRAPHS
 from .neighbor_graph import NeighborGraph as NeighborGraph
 from .neighbor_graph import walk_from_points as walk_from_points

@@ -9,10 +9,10 @@ import numpy as np
 from lpe_dask.kernels import brute, nn_descent
 from lpe_dask.kernels.accumulators import CountAccumulator, KNearestAccumulator, QueryTiles
 from lpe_dask.kernels.beam_search import BeamAccumulator
+from lpe_dask.kernels.block_index import Index, joined_lists
 from lpe_dask.kernels.blocks import build_block
 from lpe_dask.kernels.compilation import KERNELS, all_on_disk, announce_workload
 from lpe_dask.kernels.exact_sums import sum_of_products
-from lpe_dask.kernels.indexes import Index, joined_lists
 from lpe_dask.kernels.neighbor_graph import union_graph, walk_from_rows
 
 #: Rows that are searched: so many that pynndescent does not leave out a step.

@@ -18,9 +18,9 @@ from lpe_dask.kernels.accumulators import KNearestAccumulator, QueryTiles
 from lpe_dask.kernels.aggregation import AGGREGATIONS
 from lpe_dask.kernels.arrays import read_only
 from lpe_dask.kernels.basis import Basis
+from lpe_dask.kernels.block_index import Index
 from lpe_dask.kernels.blocks import Block
 from lpe_dask.kernels.compilation import run
-from lpe_dask.kernels.indexes import Index
 
 #: Rows of a beam beyond K.
 BEAM_ROWS = 172

@@ -17,7 +17,7 @@ FETCHED_LINES, LINE_NUMBERS = 16, 16
 
 @compiled
 def join_lists(lists, graph):  # type: ignore[no-untyped-def]
-    """Fill a graph of -1 with where places lead: see `indexes.joined_lists`."""
+    """Fill a graph of -1 with where places lead: see `block_index.joined_lists`."""
     n_rows, n_listed = lists.shape
     counts = np.zeros(n_rows, np.int64)
     for i in range(n_rows):

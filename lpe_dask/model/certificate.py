@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.model.parameters import exact_level
+from lpe_dask.model.lpe_parameters import exact_level
 
 #: The probability, over the seed of the sample, that a certificate is wrong.
 FAILURE_PROBABILITY = 1e-4

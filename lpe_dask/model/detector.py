@@ -41,7 +41,7 @@ from lpe_dask.model.arguments import (
     ScaleChoice,
     ScoreArguments,
 )
-from lpe_dask.model.parameters import reject_unknown_arguments
+from lpe_dask.model.lpe_parameters import reject_unknown_arguments
 from lpe_dask.pvalues import LogDensity, margin
 from lpe_dask.storage import redact_errors
 

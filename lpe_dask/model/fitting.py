@@ -43,14 +43,14 @@ from lpe_dask.model.certificate import (
 from lpe_dask.model.fitted import Fitted, InputKind
 from lpe_dask.model.learning.metrics import check_order, graph_params
 from lpe_dask.model.learning.scaling import check_determined, learn_preparation
-from lpe_dask.model.nominal_scores import NominalScores
-from lpe_dask.model.parameters import (
+from lpe_dask.model.lpe_parameters import (
     SCALE_FORMS,
     check_parameters,
     learned_components_of,
     neighbors_by_rule,
     radius_by_rule,
 )
+from lpe_dask.model.nominal_scores import NominalScores
 from lpe_dask.model.persistence.checkpoint import Checkpoint, measure_with_checkpoint
 from lpe_dask.model.scale_advice import advise_scale
 from lpe_dask.pvalues import (

@@ -27,7 +27,7 @@ from lpe_dask.tables.exact_numbers import (
     is_finite,
 )
 from lpe_dask.tables.levels import survey
-from lpe_dask.tables.nominal import NominalRows, survey_nominal
+from lpe_dask.tables.nominal_rows import NominalRows, survey_nominal
 from lpe_dask.tables.table import Table, open_source, read_table
 
 
@@ -62,14 +62,14 @@ def read_nominal_with_offsets(
     X : as for `table.read_table`
     categories : Categories, optional
         Of all these rows.
-    missing : as for `nominal.survey_nominal`
+    missing : as for `nominal_rows.survey_nominal`
 
     Raises
     ------
     PrecisionError
         If there are such numbers as far apart.
     ValueError, TypeError
-        As `table.read_table` and `nominal.survey_nominal`.
+        As `table.read_table` and `nominal_rows.survey_nominal`.
     """
     places = () if categories is None else categories.places
     try:

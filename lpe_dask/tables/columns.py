@@ -11,8 +11,8 @@ from dask.base import is_dask_collection
 
 from lpe_dask.tables.column_names import check_names, positions_by_name
 from lpe_dask.tables.column_selection import ExcludedColumns
-from lpe_dask.tables.files import is_path_like, read_frame
 from lpe_dask.tables.interop import ConvertedTable, as_table
+from lpe_dask.tables.table_files import is_path_like, read_frame
 
 
 def select_columns(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lpe_dask.tables.files import as_paths, is_path_like
+from lpe_dask.tables.table_files import as_paths, is_path_like
 
 
 class PathsWithCsvOptions(tuple[str, ...]):

@@ -71,7 +71,7 @@ def open_files(
     columns : sequence of str, optional
         The columns that will be measured; None: all.
     kinds : mapping of int to str
-        What some of these are, by their position among them: as in `files.open_table`.
+        What some of these are, by their position: as in `table_files.open_table`.
     categorical : {None, "auto"} or sequence of str
         Columns whose values are categories: those that are named are text, or booleans.
     given : mapping

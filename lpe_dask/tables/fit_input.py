@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection, tokenize
 
-from lpe_dask.tables.files import as_paths, is_path_like
+from lpe_dask.tables.table_files import as_paths, is_path_like
 
 
 class FitInput:

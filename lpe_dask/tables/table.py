@@ -29,7 +29,6 @@ from lpe_dask.tables.categories import Categories
 from lpe_dask.tables.column_names import check_names
 from lpe_dask.tables.columns import is_frame, select_columns, select_positions
 from lpe_dask.tables.exact_numbers import NO_OFFSETS, ColumnOffsets, are_numbers
-from lpe_dask.tables.files import is_path_like, read_frame
 from lpe_dask.tables.interop import ConvertedTable, as_table
 from lpe_dask.tables.numeric import check_numeric, float_rows, number_type
 from lpe_dask.tables.output_series import to_dask_series, to_foreign, to_numpy, to_series
@@ -41,6 +40,7 @@ from lpe_dask.tables.partitions import (
     part_of_columns,
     rows_of_part,
 )
+from lpe_dask.tables.table_files import is_path_like, read_frame
 from lpe_dask.tables.value_types import check_value_types, column_label, kind_of_type
 from lpe_dask.tasks import (
     LocalValue,
@@ -134,7 +134,7 @@ def open_source(
 ) -> Source:
     """Return a table of any kind, with these columns only if it has names.
 
-    Parameters and errors as of `read_table`; ``kinds`` as of `files.open_table`.
+    Parameters and errors as of `read_table`; ``kinds`` as of `table_files.open_table`.
     """
     if is_in_files := is_path_like(X):
         X = read_frame(X, columns=columns, kinds=kinds)

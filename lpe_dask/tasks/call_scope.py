@@ -19,7 +19,7 @@ from typing import Any
 import dask
 from dask.delayed import Delayed
 
-from lpe_dask.tasks.workers import active_client
+from lpe_dask.tasks.worker_pool import active_client
 
 #: Most bytes of large values in the graph of a lazy result, where no storage is shared.
 LAZY_BYTES = 8 * 2**20

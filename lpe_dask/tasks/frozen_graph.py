@@ -35,7 +35,7 @@ from lpe_dask.tasks.dask_internals import (
     without_aliases,
 )
 from lpe_dask.tasks.transfer import LocalValue, LocalValueTask, identity
-from lpe_dask.tasks.workers import active_client
+from lpe_dask.tasks.worker_pool import active_client
 
 #: Start of the name of the layer that keeps futures alive.
 _PIN_LAYER = "lpe-keep"

@@ -36,7 +36,7 @@ from lpe_dask.tasks.call_scope import CallScope, count
 from lpe_dask.tasks.shared_storage import is_storage_shared
 from lpe_dask.tasks.spool import SpoolEntry, spool_at, spool_location
 from lpe_dask.tasks.spool_references import EntryReference, open_clients
-from lpe_dask.tasks.workers import active_client
+from lpe_dask.tasks.worker_pool import active_client
 
 logger = logging.getLogger(__name__)
 

@@ -36,7 +36,9 @@ def test_paths__of_the_text_exist(path):
     ("name", "path"), sorted(set(re.findall(r"`(\w+)`\s+(?:in|of)\s+`([\w/]+\.py)`", TEXT)))
 )
 def test_names__of_the_text_are_defined_there(name, path):
-    assert re.search(rf"^(class|def) {name}\b|^{name}\b.* =", file_at(path).read_text(), re.M)
+    assert re.search(
+        rf"^(class|def) {name}\b|^{name}\b.* =", file_at(path).read_text(), re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize("page", ["reliability.md", "security.md"])

@@ -24,7 +24,7 @@ from lpe_dask.cli.cluster import WorkerChoice
 from lpe_dask.search import plan as planning
 from lpe_dask.search.memory import MemoryEstimate, plan_for
 from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic
-from lpe_dask.tasks.workers import (
+from lpe_dask.tasks.worker_pool import (
     PROCESS_BYTES,
     active_client,
     active_workers,
@@ -198,9 +198,9 @@ def test_worker_bytes__bound_whole_workers_that_build_indexes(
 
 READ = """
 import sys, dask
-from lpe_dask.tables.files import read_frame
+from lpe_dask.tables.table_files import read_frame
 from lpe_dask.tables.table import read_table
-from lpe_dask.tasks.workers import peak_process_bytes
+from lpe_dask.tasks.worker_pool import peak_process_bytes
 from making import forget_peak
 
 def read(path):

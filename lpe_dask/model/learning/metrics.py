@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import cholesky, cholesky_of_inverse, dependent_columns
-from lpe_dask.model.parameters import (
+from lpe_dask.model.lpe_parameters import (
     DEFAULT_GRAPH_NEIGHBORS,
     METRIC_PARAMS,
     ParameterError,

@@ -25,7 +25,7 @@ from lpe_dask.model.learning.metrics import (
     mahalanobis_matrix,
 )
 from lpe_dask.model.learning.quantiles import learn_knots
-from lpe_dask.model.parameters import SCALE_FORMS
+from lpe_dask.model.lpe_parameters import SCALE_FORMS
 from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling, numeric_columns
 from lpe_dask.tasks import compute, merge_tasks, new_array, to_task
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.model.fitted import Fitted, InputKind
+from lpe_dask.model.lpe_parameters import check_parameters
 from lpe_dask.model.nominal_scores import StoredNominalScores
-from lpe_dask.model.parameters import check_parameters
 from lpe_dask.model.persistence.manifest import (
     CALIBRATION_NAME,
     EDGES_NAME,

@@ -17,7 +17,7 @@ from os import PathLike
 from uuid import uuid4
 
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.model.parameters import check_parameters
+from lpe_dask.model.lpe_parameters import check_parameters
 from lpe_dask.model.persistence.manifest import (
     CALIBRATION_NAME,
     DATA_PATTERN,

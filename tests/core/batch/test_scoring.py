@@ -22,7 +22,7 @@ from lpe_dask.batch.api import score_files, score_job
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.runs import prepare
 from lpe_dask.monitoring import clopper_pearson_interval
-from lpe_dask.tasks import workers
+from lpe_dask.tasks import worker_pool
 from storages import CountingFileSystem
 
 RESULTS = ["p_value", "statistic", "is_anomaly"]
@@ -636,29 +636,29 @@ def test_score_files__sees_that_workers_write_to_another_place(
 
 def test_peak_process_bytes__is_what_was_in_use_at_most():
     block = np.ones(2**23)
-    during = workers.peak_process_bytes()
+    during = worker_pool.peak_process_bytes()
     del block
 
     assert during >= 2**26
-    assert workers.peak_process_bytes() >= during - 2**21  # the kernel counts in lots
+    assert worker_pool.peak_process_bytes() >= during - 2**21  # the kernel counts in lots
 
 
 def test_peak_process_bytes__has_another_source(tmp_path):
-    assert workers.peak_process_bytes(tmp_path / "no-such-file") > 2**25
+    assert worker_pool.peak_process_bytes(tmp_path / "no-such-file") > 2**25
 
 
 def test_peak_worker_bytes__is_that_of_the_largest_worker(monkeypatch):
     peaks = {"tcp://a": 1, "tcp://b": 3, "tcp://c": 2}
     client = SimpleNamespace(run=lambda function, callback_timeout: peaks)
-    monkeypatch.setattr(workers, "active_client", lambda: client)
+    monkeypatch.setattr(worker_pool, "active_client", lambda: client)
 
-    assert workers.peak_worker_bytes() == 3
+    assert worker_pool.peak_worker_bytes() == 3
 
 
 def test_peak_worker_bytes__is_not_worth_a_run(monkeypatch):
     def fail(function, callback_timeout):
         raise OSError("connection lost")
 
-    monkeypatch.setattr(workers, "active_client", lambda: SimpleNamespace(run=fail))
+    monkeypatch.setattr(worker_pool, "active_client", lambda: SimpleNamespace(run=fail))
 
-    assert workers.peak_worker_bytes() is None
+    assert worker_pool.peak_worker_bytes() is None

@@ -33,9 +33,9 @@ from lpe_dask.batch.parts import PartFolder
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli import commands, interrupts, outcome
 from lpe_dask.kernels import nn_descent
-from lpe_dask.model.parameters import PARAMETERS
+from lpe_dask.model.lpe_parameters import PARAMETERS
 from lpe_dask.search.blocks import packing
-from lpe_dask.tasks.workers import active_client
+from lpe_dask.tasks.worker_pool import active_client
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from distributed import LocalCluster, Worker
 
 from lpe_dask.batch import ClusterSection
 from lpe_dask.cli.cluster import WorkerChoice
-from lpe_dask.tasks.workers import active_client
+from lpe_dask.tasks.worker_pool import active_client
 
 #: A user who is nobody's friend.
 NOBODY = 65534

@@ -42,8 +42,8 @@ from lpe_dask.search.plan import (
     Statistic,
 )
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.tables.files import open_table
-from lpe_dask.tasks.workers import Workers, active_client, active_workers
+from lpe_dask.tables.table_files import open_table
+from lpe_dask.tasks.worker_pool import Workers, active_client, active_workers
 
 GIB = 2**30
 

@@ -22,7 +22,7 @@ import lpe_dask
 from choosing import mostly_full
 from lpe_dask.forecast import estimate, sample
 from lpe_dask.search import trial
-from lpe_dask.tasks.workers import Workers
+from lpe_dask.tasks.worker_pool import Workers
 
 GIB = 2**30
 SNAPSHOTS = Path(__file__).with_name("plan_snapshots.json")

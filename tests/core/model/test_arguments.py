@@ -8,7 +8,7 @@ import pytest
 
 from lpe_dask import LPE, score, score_files
 from lpe_dask.model.arguments import Arguments, FitArguments, ScoreArguments
-from lpe_dask.model.parameters import PARAMETERS
+from lpe_dask.model.lpe_parameters import PARAMETERS
 
 HINTS = get_type_hints(Arguments)
 

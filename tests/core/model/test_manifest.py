@@ -34,7 +34,7 @@ from lpe_dask.model.persistence import loading
 from lpe_dask.model.persistence.loading import load_fitted
 from lpe_dask.model.persistence.manifest import FORMAT, MANIFEST_NAME
 from lpe_dask.search import Scaling, plan
-from lpe_dask.storage.columns import write_columns
+from lpe_dask.storage.numeric_parquet import write_columns
 
 ONE_LINE = re.compile(r"no model can be loaded from (\S+): (\S+)( [^\n]+)\. [^.\n]+\.")
 RNG = np.random.default_rng(0)

@@ -33,7 +33,7 @@ from lpe_dask.model.persistence import loading, saving
 from lpe_dask.model.persistence.manifest import MANIFEST_NAME
 from lpe_dask.search.memory import MemoryEstimate
 from lpe_dask.storage import lock as locks
-from lpe_dask.storage.columns import StoredFile
+from lpe_dask.storage.numeric_parquet import StoredFile
 from strategies import point_sets
 from waiting import eventually
 

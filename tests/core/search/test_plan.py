@@ -50,7 +50,7 @@ from lpe_dask.search.plan import (
 from lpe_dask.search.preparation import Preparation, Scaling
 from lpe_dask.search.quantile_scale import QuantileKnots
 from lpe_dask.tasks.transfer import LITERAL_BYTES, LocalValueTask, to_task
-from lpe_dask.tasks.workers import USABLE_SHARE, Workers
+from lpe_dask.tasks.worker_pool import USABLE_SHARE, Workers
 from searching import all_distances, smallest
 
 GIB = 2**30

@@ -11,7 +11,7 @@ import pytest
 
 from choosing import dealt, mostly_dealt, mostly_full, pairs
 from lpe_dask import LPE
-from lpe_dask.tables.nominal import survey_nominal
+from lpe_dask.tables.nominal_rows import survey_nominal
 from lpe_dask.tables.output_series import map_blocks, row_hashes, to_verified_series
 from lpe_dask.tables.table import read_table
 from lpe_dask.tasks import reread_once

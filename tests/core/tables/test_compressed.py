@@ -10,7 +10,7 @@ import zipfile
 import pyarrow as pa
 import pytest
 
-from lpe_dask.tables.files import read_frame
+from lpe_dask.tables.table_files import read_frame
 
 ROWS = b"x,y\n" + b"".join(b"%d,%d\n" % (i, i * i) for i in range(5000))
 

@@ -18,7 +18,7 @@ from lpe_dask.cli import commands
 from lpe_dask.tables import csv_blocks
 from lpe_dask.tables.csv_paths import with_csv
 from lpe_dask.tables.errors import TableError
-from lpe_dask.tables.files import open_table, read_frame
+from lpe_dask.tables.table_files import open_table, read_frame
 
 
 @pytest.fixture(autouse=True)

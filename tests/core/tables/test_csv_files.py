@@ -10,7 +10,7 @@ import pytest
 
 import lpe_dask
 from lpe_dask.tables import CsvOptions, csv_blocks, with_csv
-from lpe_dask.tables.files import read_frame
+from lpe_dask.tables.table_files import read_frame
 
 PAGE = Path(__file__).parents[3] / "docs" / "csv.md"
 

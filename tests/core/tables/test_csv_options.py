@@ -10,7 +10,7 @@ import pytest
 import lpe_dask
 from lpe_dask.tables import csv_blocks, with_csv
 from lpe_dask.tables.csv_options import CsvOptions
-from lpe_dask.tables.files import open_table
+from lpe_dask.tables.table_files import open_table
 
 #: Content, options, and the values that are read.
 READ = {

@@ -14,7 +14,7 @@ import pytest
 
 import lpe_dask
 from hostile import ATTACKS, limited
-from lpe_dask.tables.files import open_table, read_frame
+from lpe_dask.tables.table_files import open_table, read_frame
 
 PAGE = Path(__file__).parents[3] / "docs" / "input_files.md"
 

@@ -18,7 +18,7 @@ from lpe_dask.tasks import spool_cleaner
 from lpe_dask.tasks.shared_storage import is_storage_shared
 from lpe_dask.tasks.spool import spool_at
 from lpe_dask.tasks.transfer import LITERAL_BYTES, to_task
-from lpe_dask.tasks.workers import active_client
+from lpe_dask.tasks.worker_pool import active_client
 from processes import local_cluster
 from waiting import eventually
 

@@ -26,7 +26,12 @@ from lpe_dask.tasks import remove_spools
 from lpe_dask.tasks.dask_internals import clients_of_process
 from lpe_dask.tasks.spool import Spool, spool_at
 from lpe_dask.tasks.transfer import LITERAL_BYTES, to_task
-from lpe_dask.tasks.workers import Workers, active_client, active_workers, memory_of_machine
+from lpe_dask.tasks.worker_pool import (
+    Workers,
+    active_client,
+    active_workers,
+    memory_of_machine,
+)
 from waiting import eventually
 
 SMALL, LARGE = np.arange(10.0), np.arange(LITERAL_BYTES / 8 + 1)

@@ -11,7 +11,7 @@ from distributed import worker_client
 
 from choosing import mostly_slow
 from lpe_dask import LPE
-from lpe_dask.tasks.workers import active_workers
+from lpe_dask.tasks.worker_pool import active_workers
 
 pytestmark = pytest.mark.cluster
 

@@ -33,7 +33,7 @@ from lpe_dask.model.certificate import ApproximationSettings, Certificate, draws
 from lpe_dask.pvalues import false_discovery_control
 from lpe_dask.search import MemoryEstimate, join
 from lpe_dask.search.blocks import spool_blocks
-from lpe_dask.tables import nominal
+from lpe_dask.tables import nominal_rows
 
 pytestmark = pytest.mark.usefixtures("compiled_kernels")
 
@@ -106,7 +106,7 @@ def test_frames_of_small_files__are_scored_beside_other_results(tmp_path):
 @pytest.mark.parametrize("kind", ["dask array", "dask frame"])
 def test_fit__gives_the_same_bits_for_each_partitioning(kind, lists, monkeypatch):
     """Also where the space of the lists is learned from a sample."""
-    monkeypatch.setattr(nominal, "SAMPLE_ROWS", 500)
+    monkeypatch.setattr(nominal_rows, "SAMPLE_ROWS", 500)
     lists(lambda points, seed: right_lists(points + 0.01 * np.sin(1e12 * points)))
     frame = pd.DataFrame(NOMINAL).rename(columns=str)
     rows = {

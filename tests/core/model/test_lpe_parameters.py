@@ -8,7 +8,7 @@ import definitions
 from lpe_dask import LPE
 from lpe_dask.kernels import AGGREGATIONS, ALGORITHMS
 from lpe_dask.kernels import GRAPHS as NEIGHBOR_GRAPHS
-from lpe_dask.model.parameters import (
+from lpe_dask.model.lpe_parameters import (
     PARAMETERS,
     ParameterError,
     check_parameters,

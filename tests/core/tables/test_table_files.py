@@ -15,7 +15,7 @@ import pytest
 import lpe_dask
 from lpe_dask.tables import parquet_files
 from lpe_dask.tables.csv_blocks import CSV_SAMPLE_BYTES
-from lpe_dask.tables.files import find_files, open_table, read_frame
+from lpe_dask.tables.table_files import find_files, open_table, read_frame
 
 
 def write(path, **columns):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexes import indexes_of
-from lpe_dask.kernels.indexes import DEGREE, joined_lists, start_places
+from lpe_dask.kernels.block_index import DEGREE, joined_lists, start_places
 from searching import HARD_POINTS, in_blocks
 
 

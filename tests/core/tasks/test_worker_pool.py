@@ -11,7 +11,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE, __version__
-from lpe_dask.tasks.workers import Workers, active_workers, peak_worker_bytes
+from lpe_dask.tasks.worker_pool import Workers, active_workers, peak_worker_bytes
 
 ROWS = np.random.default_rng(0).random((500, 2))
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from lpe_dask.storage.columns import (
+from lpe_dask.storage.numeric_parquet import (
     FLOAT64,
     FLOATS,
     INT32,
