@@ -72,7 +72,7 @@ def drift(
     anomalies : float, default=0.05
         Up to which share of the rows may be anomalies, beside false alarms.
     shift : float, default=0.02
-        Up to which share of the other rows may rank elsewhere.
+        By how much the distribution of the p-values of other rows may shift.
 
     Returns
     -------

@@ -22,7 +22,7 @@ class DriftConfig:
         The share of rows that may be anomalies, beside false alarms.
     shift : float
         By how much the distribution of p-values of rows that are not anomalous may shift:
-        the share of them that rank elsewhere.
+        the largest difference of distribution functions.
     """
 
     delta: float = 0.01

@@ -403,7 +403,7 @@ def _invalid_reason(state: DriftState, bins: PValueBins, counts: BinCounts) -> s
 
 
 def _shift(reference: NDArray[np.float64], bulk: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the share of rows that rank elsewhere, and its lower limit, at `LEVEL`.
+    """Return the shift of the distribution of p-values, and its lower limit, at `LEVEL`.
 
     The largest difference of the distribution functions of the two; the limit is so many
     standard deviations below, for each, that all limits hold together.
