@@ -95,7 +95,7 @@ def plot_scores(
             ax.hist(
                 values, bins=bins, range=(0.0, 1.0), density=True, histtype="stepfilled",
                 facecolor=face, edgecolor="black", linestyle=line, linewidth=1.2,
-                hatch=hatch, label=_counted(name, len(values)),
+                hatch=hatch, label=_label_with_count(name, len(values)),
             )  # fmt: skip
     ax.axhline(1.0, color="black", linewidth=0.8, linestyle=":", label="uniform")
     if alpha is not None:
@@ -223,8 +223,8 @@ def plot_roc(
         )
     rank = known.p_values
     if statistic is not None:
-        given = _beside("statistic", statistic, known.rows).astype(np.float64)
-        rank = _finer_rank(rank, given, graph)
+        given = _aligned("statistic", statistic, known.rows).astype(np.float64)
+        rank = _ranking(rank, given, graph)
     ax = _axes(ax)
     order = np.unique(rank, return_inverse=True)[1]  # finite, as scikit-learn demands
     curve = roc_curve(is_found, -order, drop_intermediate=False)[:2]
@@ -285,7 +285,7 @@ def plot_calibration(p_values: Any, *, ax: Axes | None = None) -> Axes:
     ax.plot(alphas, alphas, color="black", linestyle="--", linewidth=1, label="uniform")
     ax.plot(
         steps, shares, color="black", linewidth=1.6, drawstyle="steps-post",
-        label=_counted("observed", n),
+        label=_label_with_count("observed", n),
     )  # fmt: skip
     ax.set(xscale="log", yscale="log", xlim=(least, 1.0), ylim=(least, 1.0))
     ax.set(xlabel="alpha (false-alarm level)", ylabel="share of rows with p at most alpha")
@@ -315,7 +315,7 @@ def _known(p_values: Any, is_anomaly: Any) -> _Known:
         )
     if is_anomaly is None:
         return _Known(values[rows], None, rows)
-    labels = pd.Series(_beside("is_anomaly", is_anomaly, rows))
+    labels = pd.Series(_aligned("is_anomaly", is_anomaly, rows))
     others = labels[~labels.isin([0, 1])].unique().tolist()
     if others:
         raise ValueError(
@@ -331,7 +331,7 @@ def _computed(values: Any) -> NDArray[Any]:
     return np.asarray(values.compute() if hasattr(values, "compute") else values)
 
 
-def _beside(name: str, values: Any, rows: NDArray[np.bool_]) -> NDArray[Any]:
+def _aligned(name: str, values: Any, rows: NDArray[np.bool_]) -> NDArray[Any]:
     """Return values given in addition to p-values, of the rows that have a p-value."""
     computed = _computed(values)
     if computed.shape != rows.shape:
@@ -342,7 +342,7 @@ def _beside(name: str, values: Any, rows: NDArray[np.bool_]) -> NDArray[Any]:
     return computed[rows]
 
 
-def _finer_rank(
+def _ranking(
     p_values: NDArray[np.float64], statistic: NDArray[np.float64], graph: str
 ) -> NDArray[np.float64]:
     """Return the statistic, with its sign such that rows flagged first rank lowest."""
@@ -406,7 +406,7 @@ def _axes(ax: Axes | None) -> Axes:
     return pyplot.subplots()[1] if ax is None else ax
 
 
-def _counted(name: str, n: int) -> str:
+def _label_with_count(name: str, n: int) -> str:
     return f"{name} ({n} row{'' if n == 1 else 's'})"
 
 
@@ -414,7 +414,7 @@ def _add_legend(
     ax: Axes, n_missing: int, loc: Literal["best", "lower right", "upper right"]
 ) -> None:
     if n_missing:
-        ax.plot([], [], linestyle="", label=_counted("left out: NaN", n_missing))
+        ax.plot([], [], linestyle="", label=_label_with_count("left out: NaN", n_missing))
     ax.legend(loc=loc, fontsize="small", framealpha=0.9)
 
 
@@ -427,5 +427,5 @@ def _draw_rows(ax: Axes, model: LPE, rows: NDArray[np.float64]) -> None:
         ax.plot(
             *rows[chosen].T, linestyle="", marker=marker, markersize=size,
             markerfacecolor=face, markeredgecolor=edge, markeredgewidth=0.7,
-            label=_counted(name, int(chosen.sum())),
+            label=_label_with_count(name, int(chosen.sum())),
         )  # fmt: skip

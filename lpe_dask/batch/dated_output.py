@@ -16,7 +16,7 @@ from lpe_dask.batch.placeholders import Placeholders
 from lpe_dask.storage import Folder
 
 #: Replaces the day of a run where days must not matter.
-_SOME_DAY = datetime.date(2000, 1, 1)
+_REFERENCE_DATE = datetime.date(2000, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class DatedOutput:
     @property
     def job(self) -> str:
         """Identifies the template, with its variables filled in."""
-        return digest(self.on(_SOME_DAY))
+        return digest(self.on(_REFERENCE_DATE))
 
     @property
     def folder(self) -> str:

@@ -113,10 +113,10 @@ class RunSeries:
         except Exception as error:  # libraries of storages have errors of their own
             why_none = f"the outputs of earlier runs cannot be read: {short_message(error)}"
             logger.warning("this run counts as the first one of its series: %s", why_none)
-            drift, predecessor = self._tested(None, stats), None
+            drift, predecessor = self._updated(None, stats), None
         drift = drift.with_examples(examples)
         try:
-            second_line = self._second_line(drift)
+            second_line = self._fork_warning(drift)
         except Exception as error:
             logger.warning(
                 "it is not known whether later runs follow this: %s", short_message(error)
@@ -147,7 +147,7 @@ class RunSeries:
         )
         write_json(self.output, PREDECESSOR_NAME, {**copied, "before": of_before})
 
-    def _tested(self, state: dict[str, Any] | None, stats: PartStats) -> Drift:
+    def _updated(self, state: dict[str, Any] | None, stats: PartStats) -> Drift:
         """Return the drift of the run after a state; None: it is the first one."""
         if state is None:
             delta, is_exact = self.config.delta, self.is_exact
@@ -165,17 +165,17 @@ class RunSeries:
         for day, output, summary in self._earlier():
             section = summary["drift"]
             try:
-                drift = self._tested(dict(section["state"]), stats)
+                drift = self._updated(dict(section["state"]), stats)
             except _DAMAGED as error:
-                _pass_over(output, error)
+                _warn_skipped(output, error)
                 continue
             date = None if day is None else day.isoformat()
             predecessor = {"output": redact(output), "date": date}
             return drift, predecessor | {"run": section.get("run")}, None
         why_none = "there is no summary of an earlier run of this job, model and alpha"
-        return self._tested(None, stats), None, why_none
+        return self._updated(None, stats), None, why_none
 
-    def _second_line(self, drift: Drift) -> str | None:
+    def _fork_warning(self, drift: Drift) -> str | None:
         """Return in words that a later day does not follow this run; None if it does."""
         if self.dated_output is None:
             return None
@@ -230,7 +230,7 @@ class RunSeries:
             content = Folder(output).read(name)
             return None if content is None else dict(json.loads(content))
         except _DAMAGED as error:
-            _pass_over(output, error)
+            _warn_skipped(output, error)
             return None
 
     def _is_own(self, summary: dict[str, Any]) -> bool:
@@ -242,7 +242,7 @@ class RunSeries:
         return isinstance(made_from, dict) and made_from.get("data") == self.made_from.data
 
 
-def _pass_over(output: str, error: Exception) -> None:
+def _warn_skipped(output: str, error: Exception) -> None:
     logger.warning(
         "the summary in %s is passed over, as it is damaged or of another version: %s",
         redact(output), short_message(error),

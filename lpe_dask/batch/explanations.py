@@ -140,7 +140,7 @@ class ExplanationInput:
         Columns at the places in ``exact`` are objects: no partition makes floats of others.
         """
         keys, frame = frame_tasks(self.rows)
-        names = self._telling_columns()
+        names = self._identifying_columns()
         chosen = dict(iter(top.groupby("part")["place"]))
         tasks = (
             (take, keys[i], self.kept.parts[i], places.to_numpy(), names)
@@ -153,7 +153,7 @@ class ExplanationInput:
         order = np.argsort(np.concatenate([places.index for places in chosen.values()]))
         return values.iloc[order].reset_index(drop=True), [kept[i] for i in order]
 
-    def _telling_columns(self) -> list[str]:
+    def _identifying_columns(self) -> list[str]:
         """Return the first columns to carry over that are neither measured nor private."""
         measured = {*map(str, self.rows.columns), *self.private}
         names = [*self.kept.index_columns, *map(str, self.kept.columns)]

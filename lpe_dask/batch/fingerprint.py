@@ -21,7 +21,7 @@ from lpe_dask.tables import FileTable
 FINGERPRINT_KEY = "made_from"
 
 #: What to call the settings that differ.
-_WORDS = {
+_SETTING_NAMES = {
     "columns": "the columns to measure",
     "keep": "the columns to carry over",
     "model": "the nominal rows, the model or its parameters",
@@ -43,7 +43,7 @@ class Fingerprint:
     data : list
         Name, bytes and time of change of each file, as `TableFiles.stamps` has them.
     settings : dict
-        Everything else, by the keys of `_WORDS`.
+        Everything else, by the keys of `_SETTING_NAMES`.
     """
 
     data: list[Any]
@@ -101,7 +101,11 @@ class Fingerprint:
     def differences(self, earlier: Fingerprint) -> str:
         """Return in words what has changed since an earlier run."""
         before, now = earlier.settings, self.settings
-        changed = [_WORDS[name] for name in _WORDS if before.get(name) != now.get(name)]
+        changed = [
+            _SETTING_NAMES[name]
+            for name in _SETTING_NAMES
+            if before.get(name) != now.get(name)
+        ]
         return ", ".join(changed_files(earlier.data, self.data) + changed)
 
 

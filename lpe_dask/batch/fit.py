@@ -117,7 +117,7 @@ class Fit:
             return self._fit(folder)
         with locked_model_folder(self.url) as lock:
             if self.is_new:
-                check_absent(self.url)  # now nobody else makes one
+                check_model_absent(self.url)  # now nobody else makes one
             model = self._fit(self.url)
             with input_errors_pass():
                 save_fitted(model, lock)
@@ -207,7 +207,7 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     if is_drawn and parameters["random_state"] is None:
         parameters["random_state"] = int(source[:8], 16)
     if is_new and path is not None:
-        check_absent(path)
+        check_model_absent(path)
     advises = "scale" not in job.lpe_arguments
     return Fit(parameters, frame, source, table, url, is_new, advises)
 
@@ -216,7 +216,7 @@ def source_of(
     table: FileTable, names: Sequence[Any], parameters: Mapping[str, Any], job: Job
 ) -> str:
     """Return an identifier of the model of these nominal rows."""
-    decisive = _decisive(parameters)
+    decisive = _result_parameters(parameters)
     if decisive["anomaly_log_density"] is not None:
         # Functions cannot be compared, so no later run is the same.
         decisive["anomaly_log_density"] = uuid4().hex
@@ -224,7 +224,7 @@ def source_of(
     return digest(made_of | csv_setting(job))
 
 
-def _decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _result_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that p-values depend on.
 
     If all are exact, neither alpha nor which algorithm.
@@ -249,7 +249,7 @@ def uses_leave_one_out(parameters: Mapping[str, Any]) -> bool:
     )
 
 
-def check_absent(path: str) -> None:
+def check_model_absent(path: str) -> None:
     """Raise FileExistsError if there is a model."""
     if model_source(path) is not None:
         raise FileExistsError(

@@ -62,20 +62,20 @@ RESULT_COLUMNS: tuple[str, ...] = ("p_value", "statistic", "is_anomaly")
 
 #: What runs write and replace; what may be there before the first part; and what they need
 #: only until they have finished, except for the lock.
-_WRITTEN_NAME = re.compile(
+_OUTPUT_FILES = re.compile(
     r"part-\d{5,}\.parquet|_(summary|run)\.json|_undecided|_reasons\.pqt|_report\.html"
 )
-_EARLY_NAME = re.compile(
+_BEFORE_FIRST_PART = re.compile(
     r"_(lock|predecessor)\.json|_fit-[0-9a-f]+"
     r"|\.+(part-|_(summary|run|lock|predecessor|reasons|report)).*\.tmp"
 )
-_LEFT_NAME = re.compile(
-    rf"(?!_(lock|predecessor)\.json)({_EARLY_NAME.pattern})|_undecided|_run\.json"
+_TEMPORARY = re.compile(
+    rf"(?!_(lock|predecessor)\.json)({_BEFORE_FIRST_PART.pattern})|_undecided|_run\.json"
 )
 
 
 #: What new volumes of some filesystems have, and no run.
-_OF_VOLUME = "lost+found"
+_LOST_AND_FOUND = "lost+found"
 
 
 # The output folder
@@ -86,13 +86,13 @@ def check_output(output: str, inputs: list[str]) -> str:
     if not output.strip():
         raise ValueError("the output has no name. Give a folder to write to.")
     for path in inputs:
-        _check_apart(output, path)
+        _check_no_overlap(output, path)
     return Folder(output).full_url()
 
 
 def has_content(url: str) -> bool:
     """Return whether an output folder has more than what precedes the first part."""
-    return any(not _EARLY_NAME.fullmatch(name) for name in list_names(url))
+    return any(not _BEFORE_FIRST_PART.fullmatch(name) for name in list_names(url))
 
 
 def list_names(url: str) -> list[str]:
@@ -102,10 +102,10 @@ def list_names(url: str) -> list[str]:
         raise FileExistsError(
             f"the output {url} is a file; a run writes a folder. Give another name."
         )
-    return [name for name in folder.names() if name != _OF_VOLUME]
+    return [name for name in folder.names() if name != _LOST_AND_FOUND]
 
 
-def _check_apart(output: str, data: str) -> None:
+def _check_no_overlap(output: str, data: str) -> None:
     """Raise ValueError if the output is the input, contains it, or is inside it."""
     filesystem, root = resolve_path(output)
     other, path = resolve_path(data)
@@ -132,7 +132,10 @@ def _resolved(filesystem: Any, path: str) -> str:
 def check_replaceable(url: str) -> None:
     """Raise FileExistsError if the folder has files that are not the output of a run."""
     names, folder = list_names(url), Folder(url)
-    own = [_WRITTEN_NAME.fullmatch(name) or _EARLY_NAME.fullmatch(name) for name in names]
+    own = [
+        _OUTPUT_FILES.fullmatch(name) or _BEFORE_FIRST_PART.fullmatch(name)
+        for name in names
+    ]
     foreign = sorted(name for name, is_ours in zip(names, own, strict=True) if not is_ours)
     if not foreign and not {SUMMARY_NAME, FINGERPRINT_NAME} & set(names):
         # Perhaps what a run has left that died while it removed an earlier output.
@@ -179,7 +182,7 @@ def write_json(url: str, name: str, content: Any, indent: int | None = 1) -> Non
 
 def remove_output(url: str) -> None:
     """Remove what earlier runs have written to the output folder, the summary first."""
-    _remove(url, _WRITTEN_NAME.fullmatch)
+    _remove(url, _OUTPUT_FILES.fullmatch)
 
 
 def remove_fits(url: str) -> None:
@@ -193,9 +196,9 @@ def remove_temporary(url: str) -> None:
     Raises nothing: the output is complete, and the next start removes what is left.
     """
     try:
-        _remove(url, _LEFT_NAME.fullmatch)
+        _remove(url, _TEMPORARY.fullmatch)
     except OSError as error:
-        _warn_of_left(url, error)
+        _warn_leftovers(url, error)
 
 
 def clean_up(url: str, reserved: Callable[[str], AbstractContextManager[Lock]]) -> None:
@@ -211,15 +214,15 @@ def clean_up(url: str, reserved: Callable[[str], AbstractContextManager[Lock]]) 
     try:
         names = Folder(url).names()
         is_locked = LOCK_NAME in names
-        is_left = is_locked or any(map(_LEFT_NAME.fullmatch, names))
+        is_left = is_locked or any(map(_TEMPORARY.fullmatch, names))
         if is_left and (not is_locked or is_stale(url)):
             with reserved(url):
                 remove_temporary(url)
     except (OSError, NotImplementedError) as error:
-        _warn_of_left(url, error)
+        _warn_leftovers(url, error)
 
 
-def _warn_of_left(url: str, error: Exception) -> None:
+def _warn_leftovers(url: str, error: Exception) -> None:
     logger.warning(
         "could not remove what a run has left in %s: %s", redact(url), short_message(error)
     )

@@ -123,10 +123,10 @@ def prepare(job: Job, existing: Existing = "keep") -> Run:
     with errors_with_location(job):
         check_parameters(with_defaults(job.lpe_arguments))
         if job.score is None:
-            fit, model = _model_of(job, (), existing)
+            fit, model = _load_or_prepare_model(job, (), existing)
             return Run(job, fit, model, None)
         data = paths_of(job.score.data, job.csv)
-        fit, model = _model_of(job, data, existing)
+        fit, model = _load_or_prepare_model(job, data, existing)
         _check_drift_test_possible(job, fit, model)
         return Run(job, fit, model, prepare_scoring(job, data, fit, model, existing))
 
@@ -148,7 +148,7 @@ def _check_drift_test_possible(job: Job, fit: Fit | None, model: Fitted | None) 
         )
 
 
-def _model_of(
+def _load_or_prepare_model(
     job: Job, data: Paths, existing: Existing
 ) -> tuple[Fit | None, Fitted | None]:
     """Return how the model of a job is fitted, or was, and the model if it exists.
@@ -170,14 +170,14 @@ def _model_of(
         return fit, None
     model = load_fitted(path)
     if model.source != stored:  # another run has replaced it in the meantime
-        return _model_of(job, data, existing)
+        return _load_or_prepare_model(job, data, existing)
     # If rows are scored, alpha is a setting of the output, and otherwise of the model.
     alphas = {model.parameters["alpha"], fit.parameters["alpha"]}
     has_alpha = job.score is not None or len(alphas) == 1
     if refit and not has_alpha:
         return fit, None
     if stored != fit.source or not has_alpha:
-        _check_same(model, job, fit)
+        _check_parameters_match(model, job, fit)
         logger.info(
             "the model at %s is used as it is; the nominal rows%s have changed since it "
             "was fitted (refit = true fits it again)", redact(path),
@@ -186,7 +186,7 @@ def _model_of(
     return fit, model
 
 
-def _check_same(model: Fitted, job: Job, fit: Fit) -> None:
+def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
     """Raise ValueError if a model was fitted with other arguments than those of a job."""
     fitted_with, wanted = model.parameters, with_defaults(job.lpe_arguments)
     # These do not change what is measured, or the fit has drawn them itself.

@@ -218,11 +218,11 @@ class Scoring:
             verify_lock(lock.url, lock.token)  # the fit may have taken hours
             is_tested = self.job.drift_test_obstacle is None
             series = self._series(model, bins) if is_tested else None
-            self._clear_other_output(series)
+            self._prepare_output(series)
             stats_of = partial(PartStats.of, bins, model.calibration.graph)
             stats, adjusted = self._write(folder, (*blocks, values), stats_of, model, steps)
             total = PartStats.merge(stats, model.calibration.graph)
-            self._warn_of_rate(model, total.counts)
+            self._warn_if_fdr_unreliable(model, total.counts)
             folder.wait_until_visible()
             check_unchanged(self.kept.files, output.remove_output, self.output)
             cut_off = None
@@ -357,7 +357,7 @@ class Scoring:
         is_exact = model.quality is None
         return self.made_from.part_digests(self.kept, about, is_exact=is_exact)
 
-    def _clear_other_output(self, series: RunSeries | None) -> None:
+    def _prepare_output(self, series: RunSeries | None) -> None:
         """Remove from the output what other runs have written."""
         earlier = read_fingerprint(self.output)
         if self.overwrite or earlier is None or not self._can_resume(earlier):
@@ -397,7 +397,7 @@ class Scoring:
         offset = model.offset if self.fdr is None else None
         write = partial(parts.part_writes, self.kept, *blocks, offset, stats_of)
         with steps.timed("score"):
-            stats = _write_missing(measured, origins, known, write, rows)
+            stats = _write_missing_parts(measured, origins, known, write, rows)
         if self.fdr is None:
             return stats, None
         with steps.timed("decide"):
@@ -405,9 +405,9 @@ class Scoring:
             decide = partial(parts.decision_writes, adjusted, self.fdr, stats_of)
             origins = [self.made_from.run] * folder.n_parts  # all p-values decide
             known = folder.read_stats(origins)
-            return _write_missing(folder, origins, known, decide), adjusted
+            return _write_missing_parts(folder, origins, known, decide), adjusted
 
-    def _warn_of_rate(self, model: Fitted, counts: dict[str, Any]) -> None:
+    def _warn_if_fdr_unreliable(self, model: Fitted, counts: dict[str, Any]) -> None:
         includes_self = INCLUDES_SELF[model.calibration_kind]
         is_ranked = (
             self.scores_nominal_rows and not includes_self
@@ -422,7 +422,7 @@ class Scoring:
             logger.warning("%s", doubt)
 
 
-def _write_missing(
+def _write_missing_parts(
     folder: PartFolder,
     made_from: Sequence[str],
     known: dict[int, PartStats],
@@ -507,12 +507,14 @@ def prepare_scoring(
             "are ranks, so none is small enough. Give nominal rows, or decide by alpha.",
             given.fdr,
         )  # fmt: skip
-    if not job.scores_nominal_rows and _were_fitted(origin, table, list(rows.columns), job):
+    if not job.scores_nominal_rows and _overlaps_nominal_rows(
+        origin, table, list(rows.columns), job
+    ):
         logger.warning(FITTED_ROWS_WARNING)
     return scoring
 
 
-def _were_fitted(
+def _overlaps_nominal_rows(
     origin: Fit | Fitted, table: FileTable, names: Sequence[Any], job: Job
 ) -> bool:
     """Return whether there are nominal rows among those to score, as far as files show."""

@@ -82,7 +82,7 @@ def score_summary(
         **model_summary(model, check, steps.seconds),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds_by_step": steps.by_step,
-        "calibration_band": _calibration_band(model),
+        "calibration_band": _sampling_band(model),
         "certificate": None if certificate is None else certificate.as_json(),
         "alpha": alpha,
         "fdr": made_from.settings["fdr"],
@@ -119,7 +119,7 @@ def read_summary(output: str) -> dict[str, Any]:
         ) from error
 
 
-def _calibration_band(model: Fitted) -> dict[str, float] | None:
+def _sampling_band(model: Fitted) -> dict[str, float] | None:
     """Return how far p-values may be off because only some nominal rows were measured.
 
     The other calibrations measure among other rows, too, which no band is known for.

@@ -159,7 +159,7 @@ class WorkerChoice:
 
     @contextmanager
     def _distributed(self) -> Iterator[None]:
-        with _quiet_distributed(self.debug) as silence, ExitStack() as stack:
+        with _distributed_log_level(self.debug) as silence, ExitStack() as stack:
             client = self._join(stack) if self.joins_cluster else self._start(stack)
             stack.callback(silence)
             if client.scheduler_info(n_workers=0)["services"].get("dashboard") is not None:
@@ -289,7 +289,7 @@ def _end_cluster(
 
 
 @contextmanager
-def _quiet_distributed(debug: bool) -> Iterator[Callable[[], object]]:
+def _distributed_log_level(debug: bool) -> Iterator[Callable[[], object]]:
     """Show only warnings of `distributed`, and only until the work has ended.
 
     The command itself prints the error of a task, once. Gives a function to call when the
@@ -302,18 +302,20 @@ def _quiet_distributed(debug: bool) -> Iterator[Callable[[], object]]:
         if debug:
             yield lambda: None
             return
-        stack.enter_context(_muted("distributed.client"))  # of a lost scheduler
-        stack.enter_context(_muted("asyncio"))  # logs requests that nobody waits for
+        stack.enter_context(_muted_logger("distributed.client"))  # of a lost scheduler
+        stack.enter_context(_muted_logger("asyncio"))  # logs requests that nobody waits for
 
         def silence() -> None:
             stack.enter_context(logging_from(logging.CRITICAL))
-            stack.enter_context(_muted("tornado.application"))  # the loop of distributed
+            stack.enter_context(
+                _muted_logger("tornado.application")
+            )  # the loop of distributed
 
         yield silence
 
 
 @contextmanager
-def _muted(name: str) -> Iterator[None]:
+def _muted_logger(name: str) -> Iterator[None]:
     """Silence a logger while the context is open."""
     muted = logging.getLogger(name)
     level = muted.level

@@ -74,7 +74,7 @@ def signals_as_exceptions() -> Iterator[None]:
     came: list[tuple[float, int]] = []
     before_ignored = sys.unraisablehook
 
-    def send_again(ignored: Any) -> None:
+    def resend(ignored: Any) -> None:
         is_ours = isinstance(ignored.exc_value, KeyboardInterrupt) and came
         if not is_ours or not hasattr(signal, "pthread_kill"):  # Windows
             before_ignored(ignored)
@@ -95,7 +95,7 @@ def signals_as_exceptions() -> Iterator[None]:
 
     taken = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, raise_it) for number in taken}
-    sys.unraisablehook = send_again
+    sys.unraisablehook = resend
     try:
         yield
     finally:

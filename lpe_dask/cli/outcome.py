@@ -54,13 +54,13 @@ def exit_codes(debug: bool) -> Iterator[None]:
     except click.ClickException:
         raise
     except Exception as error:
-        _refuse_or_fail(error, debug)
+        _exit_with_error(error, debug)
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
 
 
-def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
+def _exit_with_error(error: Exception, debug: bool) -> NoReturn:
     if debug:
         echo("".join(traceback.format_exception(error)).rstrip(), err=True)
     # A job file may have several problems, with a line for each.
@@ -70,11 +70,11 @@ def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
     if not is_refused and not isinstance(error, RuntimeError):
         text = f"{type(error).__name__}: {text} (--debug shows where)"
     echo(f"Error: {text}", err=True)
-    code = TRY_LATER if _may_pass(error) else INVALID_INPUT if is_refused else FAILED
+    code = TRY_LATER if _is_temporary(error) else INVALID_INPUT if is_refused else FAILED
     raise click.exceptions.Exit(code)
 
 
-def _may_pass(error: Exception) -> bool:
+def _is_temporary(error: Exception) -> bool:
     """Return whether the same command may succeed later, with nothing else changed."""
     from lpe_dask.storage import LockedError, has_been_retried
 

@@ -119,7 +119,7 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
                 n_near = sort_near_cells(rank, n_near, farthest, tile)
         for r in range(n_rows):
             if reservoir.counts[r] > 0:
-                _settle(first + r, r, queries, block, errors, found, reservoir)
+                _measure_candidates(first + r, r, queries, block, errors, found, reservoir)
 
 
 @compiled
@@ -153,7 +153,7 @@ def _filter_cell(  # type: ignore[no-untyped-def]
             while near != 0:
                 q = lowest_bit(near)
                 near &= near - _ONE
-                _collect(
+                _append_candidates(
                     masks[q], sums_start + q * LANES, pack * QUERIES + q, g, first,
                     queries, block, errors, found, tile, reservoir,
                 )  # fmt: skip
@@ -164,11 +164,11 @@ def _filter_cell(  # type: ignore[no-untyped-def]
         enough = n_neighbors if is_first else n_neighbors + n_neighbors // 2
         # Ties stay however often they are narrowed.
         if counts[r] > enough and counts[r] >= reservoir.narrowed[r] + n_neighbors // 2:
-            _narrow(first + r, r, errors, found, reservoir)
+            _tighten_limit(first + r, r, errors, found, reservoir)
 
 
 @inlined
-def _collect(  # type: ignore[no-untyped-def]
+def _append_candidates(  # type: ignore[no-untyped-def]
     mask, sums_start, a, g, first, queries, block, errors, found, tile, reservoir
 ):
     """Put the pairs in the mask of the active query ``a`` and group ``g`` away."""
@@ -201,7 +201,7 @@ def _collect(  # type: ignore[no-untyped-def]
         count += _ONE
         if count == n_places:
             reservoir.counts[r] = count
-            threshold = _make_room(
+            threshold = _compact(
                 a, np.int64(r), first, queries, block, errors, found, tile, reservoir
             )
             count = np.uintp(reservoir.counts[r])
@@ -228,13 +228,13 @@ def _upper_bits(total, rise, stretch):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _make_room(a, r, first, queries, block, errors, found, tile, reservoir):  # type: ignore[no-untyped-def]
+def _compact(a, r, first, queries, block, errors, found, tile, reservoir):  # type: ignore[no-untyped-def]
     """Shorten a full reservoir, and return the threshold that now holds for its query."""
     i = first + r
     n_places = reservoir.keys.shape[1]
-    _narrow(i, r, errors, found, reservoir)
+    _tighten_limit(i, r, errors, found, reservoir)
     if reservoir.counts[r] > n_places - n_places // 4:
-        _settle(i, r, queries, block, errors, found, reservoir)
+        _measure_candidates(i, r, queries, block, errors, found, reservoir)
     if found.limits[i] < 0.0:
         tile.thresholds[a] = -np.inf
     else:
@@ -243,7 +243,7 @@ def _make_room(a, r, first, queries, block, errors, found, tile, reservoir):  # 
 
 
 @borrowing
-def _narrow(i, r, errors, found, reservoir):  # type: ignore[no-untyped-def]
+def _tighten_limit(i, r, errors, found, reservoir):  # type: ignore[no-untyped-def]
     """Lower the limit of query ``i`` to about its K-th upper bound, and drop the rest."""
     keys, n_keys = reservoir.keys[r], np.uint64(reservoir.counts[r])
     n_neighbors = found.squares.shape[1]
@@ -301,11 +301,11 @@ def _count_keys(keys, n_keys, bits):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-untyped-def]
+def _measure_candidates(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-untyped-def]
     """Measure the pairs of query ``i``, and keep the K nearest of them and those found."""
     n_neighbors = found.squares.shape[1]
     if reservoir.counts[r] > n_neighbors:
-        _narrow(i, r, errors, found, reservoir)
+        _tighten_limit(i, r, errors, found, reservoir)
     n_new = reservoir.counts[r]
     if n_new == 0:
         return

@@ -123,8 +123,8 @@ def explain(fitted: Fitted, X: Any, top: int, rows: Rows | None = None) -> pd.Da
     """Return the result of `LPE.explain`; computes."""
     _check_count("top", top)
     if rows is None:
-        found = explain_rows(fitted, _in_this_process(fitted, X))
-        _warn_of_themselves(found.distances)
+        found = explain_rows(fitted, _collect_rows(fitted, X))
+        _warn_of_fitted_rows(found.distances)
     else:
         places = _places_of(fitted, X, rows)
         numbers = reference_ids(fitted, places)
@@ -159,14 +159,14 @@ def explain_rows(
     """
     rows, preparation = _rows_of(fitted, values), fitted.reference.space.preparation
     found, typical = fitted.reference.attributed(rows, numbers)
-    p_values, statistic = known or fitted.exactly(found.rows)
+    p_values, statistic = known or fitted.exact_scores(found.rows)
     is_shown = is_weighted(preparation, fitted.n_features)
     if is_hidden is not None:
         is_shown &= ~is_hidden
     shown = np.flatnonzero(is_shown)
     shares = found.shares[:, shown]
     names = fitted.columns or list(names or range(fitted.n_features))
-    resolve_names = partial(_as_they_came, fitted, types=list(values.dtypes))
+    resolve_names = partial(_in_input_types, fitted, types=list(values.dtypes))
     nominal = resolve_names(
         inverse_transform(preparation, found.nearest, fitted.n_features)
     )
@@ -239,7 +239,7 @@ def nearest_nominal(
         )
     own = None
     if rows is None:
-        values = _in_this_process(fitted, X)
+        values = _collect_rows(fitted, X)
     else:
         places = _places_of(fitted, X, rows)
         values, _ = _fitted_rows(fitted, places)
@@ -248,7 +248,7 @@ def nearest_nominal(
     found, (in_numbers,) = fitted.reference.nearest(queries, int(n), own), compute(queries)
     is_measured = np.isfinite(in_numbers).all(axis=1)
     if rows is None:
-        _warn_of_themselves(found.distances[:, 0])
+        _warn_of_fitted_rows(found.distances[:, 0])
     distances = np.where(is_measured[:, None], found.distances, np.nan)
     numbers = input_positions(fitted, found.numbers.ravel())
     return pd.DataFrame(
@@ -261,7 +261,7 @@ def nearest_nominal(
     )
 
 
-def _warn_of_themselves(distances: NDArray[np.float64]) -> None:
+def _warn_of_fitted_rows(distances: NDArray[np.float64]) -> None:
     """Warn if each row is equal to a nominal one, as those are that were fitted."""
     if len(distances) > 0 and (distances == 0).all():
         logger.warning(
@@ -316,7 +316,7 @@ def _fitted_rows(
     types = getattr(measured, "dtypes", None)
     if types is None:
         types = [measured.dtype] * fitted.n_features
-    values = _as_they_came(fitted, taken, list(types)).set_axis(places, axis=0)
+    values = _in_input_types(fitted, taken, list(types)).set_axis(places, axis=0)
     return _named(values, fitted.columns), (p_value, of_rows)
 
 
@@ -334,7 +334,7 @@ def _measured(fitted: Fitted, X: Any) -> Any:
     return X if is_dask_collection(X) else np.asarray(as_array(X))
 
 
-def _in_this_process(fitted: Fitted, X: Any) -> pd.DataFrame:
+def _collect_rows(fitted: Fitted, X: Any) -> pd.DataFrame:
     """Return rows of any kind as a frame of the columns that are measured; computes."""
     if X is None:
         raise ValueError(
@@ -359,13 +359,13 @@ def _rows_of(fitted: Fitted, values: pd.DataFrame) -> da.Array:
     return fitted.table(values.to_numpy() if fitted.columns is None else values).rows
 
 
-def _as_they_came(
+def _in_input_types(
     fitted: Fitted, rows: NDArray[np.float64], types: Sequence[Any]
 ) -> pd.DataFrame:
     """Return rows of numbers and codes as values of the types in which they were given."""
     categories = fitted.categories
     columns: dict[int, Any] = {
-        place: _typed(column, type_)
+        place: _cast_like(column, type_)
         for place, (column, type_) in enumerate(zip(rows.T, types, strict=True))
     }
     columns |= fitted.minima.original(rows)
@@ -377,7 +377,7 @@ def _as_they_came(
     return pd.DataFrame(columns)
 
 
-def _typed(numbers: NDArray[np.float64], type_: Any) -> Any:
+def _cast_like(numbers: NDArray[np.float64], type_: Any) -> Any:
     """Return numbers of a column as booleans or whole numbers, if it has these."""
     if pd.api.types.is_bool_dtype(type_):
         return pd.arrays.BooleanArray(numbers == 1, np.isnan(numbers))

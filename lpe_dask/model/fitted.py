@@ -177,20 +177,20 @@ class Fitted:
     def statistic(self, X: Any) -> Any:
         """Return the result of `LPE.statistic`."""
         with _call_for(X):
-            table, approximation = self._judged(self.table(X))
+            table, approximation = self._audited(self.table(X))
             return self.reference.measure_table(table, approximation=approximation)
 
     def p_values(self, X: Any) -> Any:
         """Return the result of `LPE.score_samples`."""
         calibration = self.calibration
         with _call_for(X):
-            table, approximation = self._judged(self.table(X))
+            table, approximation = self._audited(self.table(X))
             compared = self.reference.measure_table(
                 table, weight=calibration.weight, approximation=approximation
             )
             return calibration.p_values(compared)
 
-    def exactly(
+    def exact_scores(
         self, rows: NDArray[np.generic]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return p-values and statistic of new rows, by an exact search; computes.
@@ -258,7 +258,7 @@ class Fitted:
         (certificate,) = compute(audit.of_table(table.rows, is_lazy=table.is_lazy))
         return certificate
 
-    def _judged(self, table: Table) -> tuple[Table, Approximation | None]:
+    def _audited(self, table: Table) -> tuple[Table, Approximation | None]:
         """Return rows, and how they are searched for once a sample of them was judged.
 
         Lazy rows are not read before that.

@@ -41,7 +41,7 @@ from lpe_dask.model.certificate import (
     draws,
 )
 from lpe_dask.model.fitted import Fitted, InputKind
-from lpe_dask.model.learning.metrics import check_order, graph_params
+from lpe_dask.model.learning.metrics import graph_params, reorder_params
 from lpe_dask.model.learning.scaling import check_determined, learn_preparation
 from lpe_dask.model.lpe_parameters import (
     SCALE_FORMS,
@@ -235,7 +235,7 @@ def fit_model(
     if X is not given:  # objects in files, such as lists or dates, are not numbers
         check_numeric(meta_of(X), but=places)
     table, nominal, minima = read_nominal_with_offsets(X, categories, parameters["missing"])
-    check_order(parameters["metric_params"], table.columns)
+    reorder_params(parameters["metric_params"], table.columns)
     n_rows, n_features = nominal.rows.shape
     plan = plan_fit(parameters, n_rows, n_features, len(places))
     if for_own and table.is_lazy:

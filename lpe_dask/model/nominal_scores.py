@@ -123,9 +123,9 @@ class NominalScores:
             kept = kept[nominal.is_kept]
         is_all = division.calibration is None
         places = kept if is_all else kept[division.calibration]
-        whole = weighed = _placed(statistic, places, n_input)
+        whole = weighed = _scatter(statistic, places, n_input)
         if compared is not statistic:
-            weighed = _placed(compared, places, n_input)
+            weighed = _scatter(compared, places, n_input)
         hashes = nominal.row_hashes
         return cls(
             whole, weighed, nominal.input_chunks,
@@ -229,7 +229,7 @@ class StoredNominalScores:
         return NominalScores(statistic, compared, (len(statistic.value),))
 
 
-def _placed(
+def _scatter(
     values: NDArray[np.float64], places: NDArray[np.int64], n_input: int
 ) -> LocalValue:
     whole = np.full(n_input, np.nan)
@@ -247,12 +247,13 @@ def _numbered(
 
 
 def _filled(known: da.Array, measured: da.Array) -> da.Array:
-    return map_blocks([known, measured], _fill, name="statistic", dtype=np.float64)
+    return map_blocks([known, measured], _fill_missing, name="statistic", dtype=np.float64)
 
 
 def _unknown_rows(rows: da.Array, is_known: da.Array) -> da.Array:
     blocks = (
-        (_blank, (rows.name, i, 0), (is_known.name, i)) for i in range(rows.numblocks[0])
+        (_mask_known, (rows.name, i, 0), (is_known.name, i))
+        for i in range(rows.numblocks[0])
     )
     return new_array("unknown", blocks, [rows, is_known], rows.chunks, np.empty((0, 0)))
 
@@ -275,7 +276,9 @@ def _p_values_of_own(
     return p_values
 
 
-def _blank(rows: NDArray[np.generic], is_known: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _mask_known(
+    rows: NDArray[np.generic], is_known: NDArray[np.bool_]
+) -> NDArray[np.float64]:
     """Return rows with NaN in those that are known, so that they are not measured again."""
     if len(rows) != len(is_known):
         raise ValueError(
@@ -288,5 +291,7 @@ def _blank(rows: NDArray[np.generic], is_known: NDArray[np.bool_]) -> NDArray[np
     return unknown
 
 
-def _fill(known: NDArray[np.float64], measured: NDArray[np.float64]) -> NDArray[np.float64]:
+def _fill_missing(
+    known: NDArray[np.float64], measured: NDArray[np.float64]
+) -> NDArray[np.float64]:
     return np.where(np.isnan(known), measured, known)

@@ -108,7 +108,7 @@ class PValueBins:
         (10, 12, 15)
         """
         m, occurring = len(ranks), np.unique(ranks)
-        flag = _last_flagged(alpha, m, includes_self)
+        flag = _max_flagged_rank(alpha, m, includes_self)
         above = int(max(occurring[occurring <= flag], default=0))
         least = max(_LEAST_BULK, _ALPHAS * alpha)
         inner = occurring[(occurring >= least * m) & (occurring < m)]
@@ -185,7 +185,7 @@ class PValueBins:
         }
 
 
-def _last_flagged(alpha: float, m: int, includes_self: int) -> int:
+def _max_flagged_rank(alpha: float, m: int, includes_self: int) -> int:
     """Return the largest j whose p-value, as a float64, is at most alpha; -1 for none."""
     n_places = m + includes_self
     j = min(m, math.floor(alpha * n_places) - includes_self)

@@ -69,7 +69,7 @@ def p_values(
     >>> p_values(np.array([0.0, 2.0, 9.0]), nominal, graph="radius")
     array([0.  , 0.75, 1.  ])
     """
-    counts = _as_anomalous(statistic, calibration, graph)
+    counts = _exceedance_counts(statistic, calibration, graph)
     if includes_self:
         counts = counts + (1 if is_own is None else ~is_own)
     shares = counts / (len(calibration) + includes_self)
@@ -112,7 +112,7 @@ def dkw_half_width(n_calibration: int, level: float = BAND_LEVEL) -> float:
     return math.sqrt(math.log(2 / (1 - level)) / (2 * n_calibration))
 
 
-def _as_anomalous(
+def _exceedance_counts(
     statistic: NDArray[np.float64], calibration: NDArray[np.float64], graph: str
 ) -> NDArray[np.int64]:
     """Return how many nominal rows are at least as anomalous as each row."""

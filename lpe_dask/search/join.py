@@ -339,11 +339,11 @@ def _in_passes(
         prepared, numbers = space.preparation.apply(rows[taken]), own[taken]
         of_pass = statistic[part]
         for group in _groups(prepared, searched):
-            of_pass[group] = _decide(prepared[group], numbers[group], searched)
+            of_pass[group] = _label_or_measure(prepared[group], numbers[group], searched)
     return statistic
 
 
-def _decide(
+def _label_or_measure(
     prepared: NDArray[np.float64], numbers: NDArray[np.int64], searched: JoinInputs
 ) -> NDArray[np.float64]:
     """Return the statistic of some rows; 0 where rows within a radius say enough.
@@ -354,12 +354,14 @@ def _decide(
     radius, enough = search.statistic.sufficient_radius(), search.statistic.n_neighbors
     # A walk to K rows measures them: to count them first would be the same walk.
     if radius is None or enough is None or search.graph_neighbors is not None:
-        return _measure(space.tiles(prepared, numbers), searched)
+        return _statistic_of(space.tiles(prepared, numbers), searched)
     counted = replace(search, statistic=Statistic(None, radius, enough))
-    counts = _measure(space.tiles(prepared, numbers), replace(searched, search=counted))
+    counts = _statistic_of(
+        space.tiles(prepared, numbers), replace(searched, search=counted)
+    )
     left = np.flatnonzero(counts < enough)
     statistic = np.where(np.isnan(counts), np.nan, 0.0)
-    statistic[left] = _measure(space.tiles(prepared[left], numbers[left]), searched)
+    statistic[left] = _statistic_of(space.tiles(prepared[left], numbers[left]), searched)
     return statistic
 
 
@@ -437,7 +439,7 @@ def _groups(
             yield order[start:stop]
 
 
-def _measure(queries: QueryTiles, searched: JoinInputs) -> NDArray[np.float64]:
+def _statistic_of(queries: QueryTiles, searched: JoinInputs) -> NDArray[np.float64]:
     """Return the statistic of some queries; their state is gone afterwards."""
     search, graph = searched.search, searched.graph
     if searched.indexes is not None:

@@ -175,7 +175,7 @@ class SampledRows:
             states.append(search_blocks(given, [held], self.space, self.search))
             states[-1].finish()
 
-        taken = _fastest(search, seconds, least_repeats) / len(asked)
+        taken = _min_seconds(search, seconds, least_repeats) / len(asked)
         compared, met = states[0].n_compared / len(asked), states[0].n_met / len(asked)
         return Cost(compared, taken, met, pack_seconds)
 
@@ -190,7 +190,7 @@ class SampledRows:
         distances, neighbors = neighbors_of(state)
         graph = GRAPHS[params.graph](neighbors.astype(np.int32), distances)
         starts = np.arange(0, len(rows), max(1, len(rows) // WALKS))
-        seconds = _fastest(lambda: self.search.walked(walk_from_rows, graph, starts))
+        seconds = _min_seconds(lambda: self.search.walked(walk_from_rows, graph, starts))
         return seconds / len(starts)
 
 
@@ -208,7 +208,7 @@ def _growth(part: float, whole: float) -> float:
     return min(float(FEWER), max(1.0, whole / part)) if part > 0 else 1.0
 
 
-def _fastest(
+def _min_seconds(
     work: Callable[[], object], most: float | None = None, least: int = MIN_REPEATS
 ) -> float:
     """Return the seconds of the fastest of some repeats.

@@ -116,10 +116,10 @@ def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
         # Those of arrays and frames are put together here from many tasks.
         if not are_tasks:
             return tuple(dask.compute(*collections))
-        return _taken(client, collections, computation)
+        return _gather(client, collections, computation)
 
 
-def _taken(
+def _gather(
     client: Any, tasks: Sequence[Delayed], computation: Computation
 ) -> tuple[Any, ...]:
     """Return the results of tasks, which a cluster computes and forgets one by one."""
@@ -146,7 +146,7 @@ def _taken(
                 results[place] = result
             awaited.pop(future.key).release()
             computation.add(result)
-            _tell(computation)
+            _notify(computation)
     finally:
         for future in awaited.values():
             future.release()
@@ -159,15 +159,15 @@ def _taken(
 @contextmanager
 def announced(computation: Computation) -> Iterator[None]:
     """Tell the listeners that a compute begins, and that it has ended."""
-    _tell(computation)
+    _notify(computation)
     try:
         yield
     finally:
         computation.is_open = False
-        _tell(computation)
+        _notify(computation)
 
 
-def _tell(computation: Computation) -> None:
+def _notify(computation: Computation) -> None:
     for listener in _listeners.get():
         listener(computation)
 
@@ -185,7 +185,7 @@ class _TaskCallback(Callback):
     ) -> None:
         if key in self._keys:
             self._computation.add(result)
-        _tell(self._computation)
+        _notify(self._computation)
 
 
 def reset_after_fork() -> None:

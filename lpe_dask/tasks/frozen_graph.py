@@ -64,7 +64,7 @@ def freeze(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
     name = f"{name}-{uuid4().hex}"
     own = {(name, i, 0): (identity, (rows.name, i, 0)) for i in range(rows.numblocks[0])}
     graph = HighLevelGraph.from_collections(name, own, dependencies=[rows])
-    futures = _kept_in(rows.dask) or futures_in(rows.dask)
+    futures = _pinned_futures(rows.dask) or futures_in(rows.dask)
     if is_foreign and futures and active_client() is None:
         raise RuntimeError(
             "these rows were persisted on a cluster, and no client is active here. Make "
@@ -128,7 +128,7 @@ def freeze_tasks(tasks: list[Delayed]) -> list[Delayed]:
     graph = tasks[0].dask
     fused = without_aliases(task_specs(da.optimize(graph, keys)))
     name = f"lpe-settled-{uuid4().hex}"
-    whole = _graph_of(name, fused, _kept_in(graph))
+    whole = _graph_of(name, fused, _pinned_futures(graph))
     return [Delayed(key, whole, layer=name) for key in keys]
 
 
@@ -153,7 +153,7 @@ def futures_in(graph: Mapping[Any, Any]) -> list[Any]:
 def check_available(tasks: list[Delayed]) -> None:
     """Raise RuntimeError if tasks need rows that a client persisted which is not active."""
     client = active_client()
-    for future in _kept_in(tasks[0].dask):  # all of them share one graph
+    for future in _pinned_futures(tasks[0].dask):  # all of them share one graph
         if future.client is client and future.status not in ("cancelled", "lost"):
             continue
         raise RuntimeError(
@@ -164,7 +164,7 @@ def check_available(tasks: list[Delayed]) -> None:
         )
 
 
-def _kept_in(graph: Any) -> list[Any]:
+def _pinned_futures(graph: Any) -> list[Any]:
     """Return the futures that a graph keeps alive."""
     layers = graph.layers if isinstance(graph, HighLevelGraph) else {}
     kept = [layer for name, layer in layers.items() if name.startswith(_PIN_LAYER)]

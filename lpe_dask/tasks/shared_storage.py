@@ -51,7 +51,7 @@ def _is_shared(client: Any, place: str) -> bool | None:
     # A worker that is lost during this has no answer.
     try:
         answers = client.run(
-            _sees, spool.url, on_error="ignore", callback_timeout=timeout("spool")
+            _can_access, spool.url, on_error="ignore", callback_timeout=timeout("spool")
         )
     except TimeoutError:  # one of them hangs
         return None
@@ -71,7 +71,7 @@ def _is_shared(client: Any, place: str) -> bool | None:
 # The functions below run on workers.
 
 
-def _sees(url: str) -> bool:
+def _can_access(url: str) -> bool:
     """Return whether this process can read and write in a spool."""
     folder, probe = Folder(url), f"probe-{uuid4().hex}"
     try:

@@ -115,7 +115,7 @@ class Cleaner:
             if time.monotonic() - asked >= _QUESTION_SECONDS:
                 asked = time.monotonic()
                 with suppress(Exception):  # ask again
-                    waiting = self._still_needed(waiting)
+                    waiting = self._in_use(waiting)
 
     def _next(self, timeout: float | None) -> list[tuple[Discarded, float]]:
         """Remove the next file or folder, or return it if tasks may need it."""
@@ -126,7 +126,7 @@ class Cleaner:
             self.remove(unneeded.url)
         return []
 
-    def _still_needed(
+    def _in_use(
         self, waiting: list[tuple[Discarded, float]]
     ) -> list[tuple[Discarded, float]]:
         """Remove those of some files that no scheduler names, and return the others."""

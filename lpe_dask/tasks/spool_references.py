@@ -53,7 +53,7 @@ def references_on(client: Any, urls: set[str]) -> set[str]:
     try:
         return set(
             client.run_on_scheduler(
-                _names_among, list(urls), callback_timeout=_ANSWER_SECONDS
+                _references_among, list(urls), callback_timeout=_ANSWER_SECONDS
             )
         )
     except Exception as error:  # a scheduler that is busy, or without this package
@@ -66,7 +66,7 @@ def references_on(client: Any, urls: set[str]) -> set[str]:
 # The functions below run on schedulers.
 
 
-def _names_among(urls: Iterable[str], dask_scheduler: Any) -> list[str]:
+def _references_among(urls: Iterable[str], dask_scheduler: Any) -> list[str]:
     """Return those of some entries that tasks of this scheduler name, or are about to."""
     if is_reading_graph(dask_scheduler):
         return list(urls)

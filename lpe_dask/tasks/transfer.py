@@ -128,7 +128,7 @@ class LocalValueTask:
         held = self._held
         is_small = not self._is_one_of_many and not is_large(held.n_bytes)
         if is_small or not open_clients():
-            return _arrived, (held.value, held.key)
+            return _unpickle, (held.value, held.key)
         try:
             entry, is_array = held.written()
         except OSError as error:  # of which clients show no more than the text
@@ -141,7 +141,7 @@ class LocalValueTask:
         return SpooledValue, (entry, held.key, is_array, also)
 
 
-def _arrived(value: Any, key: str) -> LocalValueTask:
+def _unpickle(value: Any, key: str) -> LocalValueTask:
     """Return the task of a value that left its process as it is."""
     held = LocalValue(value, "")
     held.key = key
@@ -229,10 +229,10 @@ def to_tasks(values: Sequence[LocalValue]) -> list[Delayed]:
         If they are together too large for workers that share no storage; see `call_scope`.
     """
     count_large({held.key: held.n_bytes for held in values if is_large(held.n_bytes)})
-    return list(map(_entered, values))
+    return list(map(_as_task, values))
 
 
-def _entered(held: LocalValue) -> Delayed:
+def _as_task(held: LocalValue) -> Delayed:
     if not is_large(held.n_bytes):
         return Delayed(held.key, {held.key: held.value})
     if is_shared():
@@ -243,7 +243,7 @@ def _entered(held: LocalValue) -> Delayed:
         f"{held.key}-{i}": content[start : start + LITERAL_BYTES]
         for i, start in enumerate(starts)
     }
-    return Delayed(key, {**pieces, key: (_joined, list(pieces))})
+    return Delayed(key, {**pieces, key: (_load_pieces, list(pieces))})
 
 
 def count_large(sizes: dict[str, int]) -> None:
@@ -328,5 +328,5 @@ def _part(values: Any, start: int, stop: int) -> Any:
     return values[start:stop]
 
 
-def _joined(pieces: list[bytes]) -> Any:
+def _load_pieces(pieces: list[bytes]) -> Any:
     return pickle.loads(b"".join(pieces))

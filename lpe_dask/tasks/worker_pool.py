@@ -109,11 +109,13 @@ def active_workers(*, wait: bool = False) -> Workers:
     """
     client = active_client()
     if client is not None:
-        found = _of_cluster(client, wait)
+        found = _cluster_workers(client, wait)
         if not is_checked(client):
             check_versions(client)
-        return _limited(found)
-    return _limited(_of_task() if dask_internals.is_in_task() else _of_machine())
+        return _apply_memory_limit(found)
+    return _apply_memory_limit(
+        _task_workers() if dask_internals.is_in_task() else _local_workers()
+    )
 
 
 def workers_of_machine(
@@ -131,7 +133,7 @@ def workers_of_machine(
     start_seconds : float
         Until they are ready.
     """
-    return _limited(
+    return _apply_memory_limit(
         Workers(
             n_workers * threads, threads, min(memory_limit, memory_of_machine()),
             is_cluster=True, start_seconds=start_seconds,
@@ -139,7 +141,7 @@ def workers_of_machine(
     )  # fmt: skip
 
 
-def _limited(found: Workers) -> Workers:
+def _apply_memory_limit(found: Workers) -> Workers:
     """Return workers with the memory that the configuration leaves them."""
     configured = dask.config.get("lpe-dask.memory-limit", None)
     if configured is None:
@@ -148,7 +150,7 @@ def _limited(found: Workers) -> Workers:
     return replace(found, memory_limit=limit)
 
 
-def _of_cluster(client: Any, wait: bool) -> Workers:
+def _cluster_workers(client: Any, wait: bool) -> Workers:
     known = _known_workers(client)
     while wait and not known:
         await_first_worker(client)
@@ -180,14 +182,14 @@ def await_first_worker(client: Any, seconds: float | None = None) -> None:
         task.result(timeout=seconds)
 
 
-def _of_task() -> Workers:
+def _task_workers() -> Workers:
     """Return the thread of the task that this is, and its share of the worker."""
     worker = sys.modules["distributed"].get_worker()
     limit = worker.memory_manager.memory_limit or memory_of_machine()
     return Workers(1, 1, limit // worker.state.nthreads)
 
 
-def _of_machine() -> Workers:
+def _local_workers() -> Workers:
     threads = dask.config.get("num_workers", None) or CPU_COUNT
     return Workers(threads, threads, memory_of_machine())
 

@@ -58,7 +58,7 @@ def graph_params(
     return NeighborGraphParams(n_neighbors, params.get("graph", "directed"))
 
 
-def given_parameter(
+def validate_metric_param(
     metric: str, metric_params: Mapping[str, Any] | None, n_features: int, n_forms: int = 1
 ) -> NDArray[np.float64] | None:
     """Return the checked parameter of a linear metric, or None if it is to be learned.
@@ -108,7 +108,7 @@ def given_parameter(
     return values
 
 
-def check_order(
+def reorder_params(
     metric_params: Mapping[str, Any] | None, columns: Sequence[Any] | None
 ) -> None:
     """Raise ValueError if a parameter of pandas has the names of columns in another order.

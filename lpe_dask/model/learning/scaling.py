@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.kernels import Totals, add_totals, join_totals, sum_of_products, totals_of
 from lpe_dask.model.learning.metrics import (
-    given_parameter,
     learned_mahalanobis_matrix,
     mahalanobis_matrix,
+    validate_metric_param,
 )
 from lpe_dask.model.learning.quantiles import learn_knots
 from lpe_dask.model.lpe_parameters import SCALE_FORMS
@@ -70,7 +70,7 @@ def learn_preparation(
     given = None
     if metric != "geodesic":
         n_forms = len(SCALE_FORMS[scale])
-        given = given_parameter(metric, metric_params, rows.shape[1], n_forms)
+        given = validate_metric_param(metric, metric_params, rows.shape[1], n_forms)
     if metric == "mahalanobis":
         return _learn_mahalanobis(numbers, scale, given, names, random_state)
     of_codes = np.ones(len(categorical))
@@ -212,7 +212,7 @@ def fit_weights(
         return Scaling(), unit_weights
     if scale == "standard":
         _, variances = learn_moments(rows, ddof=0)
-        _check_usable(variances, columns, "variance")
+        _check_float_range(variances, columns, "variance")
         return Scaling(), learned_weights(variances, columns)
     low, high = _usable_ranges(rows, columns)
     ranges = np.where(low == high, 1.0, high - low)
@@ -241,7 +241,7 @@ def learn_scaling(
         return fit_weights(rows, scale, columns, random_state)[0]
     if scale == "standard":
         center, variance = learn_moments(rows, ddof=0)
-        _check_usable(variance, columns, "variance")
+        _check_float_range(variance, columns, "variance")
         return Scaling(shift=center, divisor=np.sqrt(variance))
     low, high = _usable_ranges(rows, columns)
     has_both = scale == "minmax+quantile"
@@ -257,7 +257,7 @@ def learn_variances(rows: da.Array, columns: Sequence[str]) -> NDArray[np.float6
     float64.
     """
     _, variances = learn_moments(rows, ddof=1)
-    _check_usable(variances, columns, "variance")
+    _check_float_range(variances, columns, "variance")
     return variances
 
 
@@ -297,10 +297,12 @@ def as_factors(
 def _check_normal(weights: NDArray[np.float64], columns: Sequence[str]) -> None:
     """Refuse weights that have not all their digits, too."""
     is_small = weights < np.finfo(np.float64).tiny
-    _check_usable(np.where(is_small, 0.0, weights), columns, "weight")
+    _check_float_range(np.where(is_small, 0.0, weights), columns, "weight")
 
 
-def _check_usable(values: NDArray[np.float64], columns: Sequence[str], what: str) -> None:
+def _check_float_range(
+    values: NDArray[np.float64], columns: Sequence[str], what: str
+) -> None:
     bad = ~np.isfinite(values) | (values == 0)
     if bad.any():
         names = ", ".join(name for name, is_bad in zip(columns, bad, strict=True) if is_bad)
@@ -317,7 +319,7 @@ def _usable_ranges(
     """Return the least and the largest values, checked; computes."""
     low, high = _ranges(rows)
     with np.errstate(over="ignore", divide="ignore"):
-        _check_usable(np.where(low == high, 1.0, 1.0 / (high - low)), columns, "range")
+        _check_float_range(np.where(low == high, 1.0, 1.0 / (high - low)), columns, "range")
     return low, high
 
 
@@ -334,7 +336,7 @@ def _learn_centers(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.bool
     constant column is its value, without the rounding.
     """
     low, high = _ranges(rows)
-    means = _add_up(rows, _sums_of_columns) / rows.shape[0]
+    means = _exact_sum(rows, _sums_of_columns) / rows.shape[0]
     constant = low == high
     return np.where(constant, low, means), constant
 
@@ -348,7 +350,7 @@ def learn_moments(
     float64), rounded and divided by ``n_rows - ddof``; 1 for a constant column.
     """
     center, constant = _learn_centers(rows)
-    totals = _add_up(rows, _sums_of_squares, center)
+    totals = _exact_sum(rows, _sums_of_squares, center)
     return center, np.where(constant, 1.0, totals / max(1, rows.shape[0] - ddof))
 
 
@@ -364,14 +366,16 @@ def learn_covariance(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.bo
     n_rows, n_features = rows.shape
     center, is_constant = _learn_centers(rows)
     pairs = np.tril_indices(n_features)
-    sums = _add_up(rows, _sums_of_pairs, center)
+    sums = _exact_sum(rows, _sums_of_pairs, center)
     covariance = np.empty((n_features, n_features))
     covariance[pairs] = sums / max(1, n_rows - 1)
     covariance.T[pairs] = covariance[pairs]
     return covariance, is_constant
 
 
-def _add_up(rows: da.Array, block_sums: object, *arguments: object) -> NDArray[np.float64]:
+def _exact_sum(
+    rows: da.Array, block_sums: object, *arguments: object
+) -> NDArray[np.float64]:
     """Compute the sums of every block, add them exactly, and round them once."""
     name = f"lpe-sums-{uuid4().hex}"
     of_blocks = {

@@ -62,13 +62,13 @@ def load_fitted(
     FileNotFoundError, ValueError, OSError
         As `load`.
     """
-    with _telling_what_to_do(path):
+    with _with_remedy(path):
         manifest, fitted = _read_latest(model_url(path))
     return _with_log_density(fitted, manifest, path, anomaly_log_density)
 
 
 @contextmanager
-def _telling_what_to_do(path: str | PathLike[str]) -> Iterator[None]:
+def _with_remedy(path: str | PathLike[str]) -> Iterator[None]:
     """Name the folder of a model that cannot be loaded, and the remedy, in one line."""
     try:
         yield
@@ -115,7 +115,7 @@ def model_source(path: str | PathLike[str]) -> str | None:
     ValueError
         If the manifest was cut short or altered, or is of another format.
     """
-    with _telling_what_to_do(path):
+    with _with_remedy(path):
         try:
             return _source_of(read_manifest(model_url(path)))
         except FileNotFoundError:

@@ -95,8 +95,8 @@ def save_fitted(fitted: Fitted, lock: Lock) -> None:
     try:
         Folder(f"{url}/{data}").make()
         files, block_rows = _write_files(fitted, f"{url}/{data}")
-        _check_seen(files)
-        replaced = _data_of(url)
+        _wait_until_visible(files)
+        replaced = _data_folder(url)
         verify_lock(url, lock.token)
         write_manifest(_manifest_of(fitted, data, files, block_rows), url)
     except BaseException:
@@ -109,7 +109,7 @@ def save_fitted(fitted: Fitted, lock: Lock) -> None:
 
 def _check_place(folder: Folder) -> None:
     names = ["a file"] if folder.is_file() else folder.names()
-    foreign = sorted(name for name in names if not _is_ours(name))
+    foreign = sorted(name for name in names if not _is_model_file(name))
     if foreign:
         raise FileExistsError(
             f"{folder.url} contains files that are not part of a model: "
@@ -117,7 +117,7 @@ def _check_place(folder: Folder) -> None:
         )
 
 
-def _is_ours(name: str) -> bool:
+def _is_model_file(name: str) -> bool:
     return name == MANIFEST_NAME or name[0] in "_." or _is_data(name)
 
 
@@ -152,7 +152,7 @@ def _write_files(fitted: Fitted, url: str) -> tuple[dict[str, StoredFile], list[
     return files, [n_rows for n_rows, _ in stored]
 
 
-def _check_seen(files: dict[str, StoredFile]) -> None:
+def _wait_until_visible(files: dict[str, StoredFile]) -> None:
     for file in files.values():
         try:
             retried_until_visible(file.check_size)()
@@ -205,7 +205,7 @@ def _is_published(data: str, url: str) -> bool:
         return False
 
 
-def _data_of(url: str) -> str | None:
+def _data_folder(url: str) -> str | None:
     """Return the folder of the model that is to be replaced, if there is a readable one."""
     try:
         return read_manifest(url).data

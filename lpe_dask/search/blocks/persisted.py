@@ -78,16 +78,16 @@ class Blocks:
     def of(cls, make: Callable[[], list[Delayed]]) -> Self:
         """Return the blocks that tasks make, kept for the scheduler; computes."""
         blocks = cls(make, 0)
-        blocks._n_blocks = len(blocks._recipe())
+        blocks._n_blocks = len(blocks._build_tasks())
         blocks.keep()
         if blocks._values:  # nothing is made of the rows again
-            blocks._make, blocks._tasks = _nothing, None
+            blocks._make, blocks._tasks = _not_rebuildable, None
         return blocks
 
     @classmethod
     def spooled(cls, tasks: list[Delayed], entry: SpoolEntry) -> Self:
         """Return blocks that tasks write into an entry of a spool; computes."""
-        blocks = cls(_nothing, 0)
+        blocks = cls(_not_rebuildable, 0)
         blocks._spool(tasks, entry)
         return blocks
 
@@ -104,13 +104,13 @@ class Blocks:
     def keep(self, *, in_spool: bool = False) -> None:
         """Have them ready where the active scheduler finds them; computes what is not."""
         with self._lock:
-            if self.are_kept():
+            if self.is_available():
                 return
             if active_client() is None:
-                values = compute(*self._recipe())
+                values = compute(*self._build_tasks())
                 self._values = [LocalValue(value, "lpe-block") for value in values]
             else:
-                self._persisted = persist(self._recipe())
+                self._persisted = persist(self._build_tasks())
 
     def tasks(self) -> list[Delayed]:
         """Return a task for each, which gives a `InMemoryBlock`, or the graph.
@@ -127,18 +127,18 @@ class Blocks:
         if self._values:
             return to_tasks(self._values)
         with self._lock:
-            return self._recipe()
+            return self._build_tasks()
 
-    def are_kept(self) -> bool:
+    def is_available(self) -> bool:
         """Return whether the active scheduler finds them."""
         if self._values:
             return True
         client = active_client()
-        if not all(_is_at(client, future) for future in self._futures()):
+        if not all(_is_reachable(client, future) for future in self._futures()):
             self._persisted = []
         return bool(self._persisted)
 
-    def _recipe(self) -> list[Delayed]:
+    def _build_tasks(self) -> list[Delayed]:
         """Return the tasks that make them, all the way from the rows."""
         client = active_client()
         if self._entered and client is not None and is_shared() != self._was_shared:
@@ -174,8 +174,8 @@ class Blocks:
             )
         if not kept:
             with eager_scope():
-                kept = list(compute(*self._recipe()))
-        return _restored, (self._n_blocks, kept)
+                kept = list(compute(*self._build_tasks()))
+        return _unpickle, (self._n_blocks, kept)
 
 
 class StoredBlocks(Blocks):
@@ -200,12 +200,12 @@ class StoredBlocks(Blocks):
     @property
     def is_spooled(self) -> bool | None:
         """Whether they are in a spool; None where that is not settled."""
-        return self._in_spool if self.are_kept() else None
+        return self._in_spool if self.is_available() else None
 
     def keep(self, *, in_spool: bool = False) -> None:
         """Have them ready where the active scheduler finds them; computes what is not."""
         with self._lock:
-            if not in_spool or self.are_kept():
+            if not in_spool or self.is_available():
                 super().keep()
                 return
             entry = new_entry()
@@ -215,16 +215,16 @@ class StoredBlocks(Blocks):
         return StoredBlocks, (self._load, len(self))
 
 
-def _restored(n_blocks: int, values: list[Any]) -> Blocks:
-    blocks = Blocks(_nothing, n_blocks)
+def _unpickle(n_blocks: int, values: list[Any]) -> Blocks:
+    blocks = Blocks(_not_rebuildable, n_blocks)
     blocks._values = [LocalValue(value, "lpe-block") for value in values]
     return blocks
 
 
-def _nothing() -> list[Delayed]:
+def _not_rebuildable() -> list[Delayed]:
     raise AssertionError("values are never made again")
 
 
-def _is_at(client: Any, future: Any) -> bool:
+def _is_reachable(client: Any, future: Any) -> bool:
     """Return whether a client may still get a result from the future of a task."""
     return future.client is client and future.status in ("pending", "finished")

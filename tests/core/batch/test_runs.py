@@ -383,7 +383,7 @@ def test_run__needs_no_nominal_rows_once_there_is_a_model(caplog):
 def test_run__resumes_what_was_interrupted(monkeypatch):
     """The model is there already: it is not fitted again."""
     with monkeypatch.context() as patch:
-        patch.setattr(Scoring, "_clear_other_output", fail)
+        patch.setattr(Scoring, "_prepare_output", fail)
         with pytest.raises(RuntimeError, match="stopped while it scored"):
             run(WITH_MODEL)
     saved = Path("model/manifest.json").read_text()

@@ -828,7 +828,7 @@ def test_quiet_distributed__tells_of_faults_while_there_is_work(shown):
     of_client = logging.getLogger("distributed.client")
     before = loop.level, callbacks.level
 
-    with clusters._quiet_distributed(False) as silence:
+    with clusters._distributed_log_level(False) as silence:
         log.warning("Detected different `execute_task` for key 'x'")
         log.info("Register worker")
         assert not of_client.isEnabledFor(logging.ERROR)

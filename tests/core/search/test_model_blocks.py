@@ -176,7 +176,7 @@ def test_fit__same_bits_from_a_spool_on_two_processes(spool_folder, expected, cl
 
 @pytest.mark.cluster
 def test_spool__that_a_worker_does_not_see_is_refused(spool_folder, monkeypatch):
-    monkeypatch.setattr("lpe_dask.tasks.shared_storage._sees", lambda url: False)
+    monkeypatch.setattr("lpe_dask.tasks.shared_storage._can_access", lambda url: False)
 
     with (
         LocalCluster(
