@@ -33,7 +33,7 @@ import pandas as pd
 
 import definitions
 import lpe_dask
-from lpe_dask.model.calibration_split import divide
+from lpe_dask.model.calibration_split import split_calibration
 
 SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]
 
@@ -111,7 +111,7 @@ class Case:
         most = {"loo": n, "split": (n + 1) // 2, "conformal": n - 1}[kind]
         size = int(rng.integers(1, most + 1)) if rng.random() < 0.5 else None
         seed = int(rng.integers(0, 5))
-        self.division = divide(kind, n, size, seed)
+        self.division = split_calibration(kind, n, size, seed)
         chosen = {
             "calibration": kind, "calibration_size": size, "random_state": seed,
             "algorithm": str(rng.choice(["brute", "pruned", "auto"])),

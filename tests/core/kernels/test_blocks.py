@@ -12,9 +12,9 @@ from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.blocks import (
     ALIGNMENT,
     aligned,
+    as_float32_if_exact,
     block_of,
     empty_aligned,
-    narrow,
 )
 from searching import EXACT, HARD_POINTS, SAMPLES, in_blocks, search_nearest
 from strategies import point_sets
@@ -125,7 +125,7 @@ def test_build_block__keeps_rows_of_float32_as_they_are(algorithm):
     ],
 )
 def test_narrow__takes_half_the_room_where_that_changes_nothing(rows, dtype):
-    actual = narrow(rows)
+    actual = as_float32_if_exact(rows)
 
     assert actual.dtype == dtype
     np.testing.assert_array_equal(actual.astype(np.float64), rows)
@@ -134,7 +134,7 @@ def test_narrow__takes_half_the_room_where_that_changes_nothing(rows, dtype):
 def test_narrow__does_not_copy_float32():
     rows = np.ones((3, 2), np.float32)
 
-    assert narrow(rows) is rows
+    assert as_float32_if_exact(rows) is rows
 
 
 @pytest.mark.parametrize("algorithm", EXACT)

@@ -118,7 +118,7 @@ def test_walk_from_rows__equals_scipy_in_every_bit(graph):
 
 
 def test_walk__finds_room_for_every_row():
-    n_rows = 8 * walks.FIRST_ROOM
+    n_rows = 8 * walks.INITIAL_CAPACITY
     points = np.arange(n_rows, dtype=float)[:, None]
     points[n_rows // 2 :] += 10.0  # two parts, not joined
     line = graph_of(points, 2, "directed")
@@ -130,7 +130,7 @@ def test_walk__finds_room_for_every_row():
 
 
 def test_walk__finds_room_for_a_row_that_leads_everywhere():
-    n_rows = 8 * walks.FIRST_ROOM
+    n_rows = 8 * walks.INITIAL_CAPACITY
     starts = np.r_[0, np.full(n_rows, n_rows - 1)]
     star = neighbor_graph.NeighborGraph(
         starts, np.arange(1, n_rows, dtype=np.int32), np.arange(1.0, n_rows)

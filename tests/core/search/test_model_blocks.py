@@ -16,7 +16,7 @@ from lpe_dask import LPE
 from lpe_dask.kernels import brute as tiles
 from lpe_dask.search import join as neighbors
 from lpe_dask.search.blocks import packing
-from lpe_dask.search.blocks.in_memory import Pieces
+from lpe_dask.search.blocks.in_memory import RowsByRegion
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import SpooledBlock, SpoolFolder
 from lpe_dask.search.memory import MemoryEstimate
@@ -195,7 +195,7 @@ def test_spool__that_a_worker_does_not_see_is_refused(spool_folder, monkeypatch)
 def test_write_pieces__any_region_can_be_read(dtype, tmp_path):
     rows = RNG.random((100, 3)).astype(dtype)
     numbers = np.arange(100) + 7
-    pieces = Pieces(rows, numbers, np.array([0, 40, 40, 100]))
+    pieces = RowsByRegion(rows, numbers, np.array([0, 40, 40, 100]))
 
     spooled = SpoolFolder(str(tmp_path)).write_pieces(pieces)
 
@@ -242,7 +242,7 @@ def test_spool__that_was_not_finished_is_removed(tmp_path, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lpe_dask.tasks.spool.lease", interrupt)
+    monkeypatch.setattr("lpe_dask.tasks.spool.create_lock", interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         Spool(str(tmp_path))

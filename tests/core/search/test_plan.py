@@ -453,8 +453,8 @@ def test_sure_radius__is_none_without_a_bound():
 
 def test_constants__are_those_of_the_kernels():
     """What a plan takes from the arrays of the kernels."""
-    room = walks._empty_room(walks.FIRST_ROOM)
-    assert sum(array.nbytes for array in room) == WALK_ROW_BYTES * walks.FIRST_ROOM
+    room = walks._empty_room(walks.INITIAL_CAPACITY)
+    assert sum(array.nbytes for array in room) == WALK_ROW_BYTES * walks.INITIAL_CAPACITY
     assert blocks.ALIGNMENT == simd.LANES == 64
 
 

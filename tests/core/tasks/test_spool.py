@@ -19,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 import lpe_dask
 from choosing import mostly_full
-from lpe_dask.search.blocks.in_memory import Pieces
+from lpe_dask.search.blocks.in_memory import RowsByRegion
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import SpoolFolder
 from lpe_dask.tasks import remove_spools
@@ -116,7 +116,7 @@ def test_results__are_found_where_they_are_kept(client, fitted_on, used_on, tmp_
     assert (tmp_path / "calls").read_text() == n_places * "x"
 
 
-PIECES = Pieces(np.zeros((2, 3)), np.arange(2), np.array([0, 2]))
+PIECES = RowsByRegion(np.zeros((2, 3)), np.arange(2), np.array([0, 2]))
 
 
 def test_remove_spools__removes_them_for_good(tmp_path):
