@@ -47,7 +47,7 @@ def ordinary(n_rows: int = 4, n_columns: int = 5, n_runs: int = 6) -> dict[str, 
         "seconds_by_step": {"fit": 12.5, "score": 700.0, "explain": 41.821},
         "calibration_band": {"level": 0.95, "half_width": 0.0192},
         "certificate": {
-            "max_p_error": 0.01, "bound": 0.0061, "risk": 0.001, "audited": 2000,
+            "max_p_error": 0.01, "bound": 0.0061, "risk": 0.001, "n_audited": 2000,
             "n_exceeding": 3, "largest_error": 0.014,
         },
         "alpha": 0.01, "fdr": None,
@@ -58,7 +58,7 @@ def ordinary(n_rows: int = 4, n_columns: int = 5, n_runs: int = 6) -> dict[str, 
         },
         "peak_worker_bytes": 523_644_928, "planned_worker_bytes": 580_052_976,
         "versions": {"python": "3.11.7", "lpe_dask": "0.1.0", "numpy": "2.4.6"},
-        "made_from": {
+        "fingerprint": {
             "data": [["file:///data/2026-11-25.parquet", 140_692, "1795610054.25"]],
             "settings": {
                 "columns": columns, "scores_nominal_rows": False, "alpha": 0.01,
@@ -67,9 +67,9 @@ def ordinary(n_rows: int = 4, n_columns: int = 5, n_runs: int = 6) -> dict[str, 
         },
         "output": "file:///out/2026-11-25", "model": "file:///out/model",
         "reasons": {
-            "n_columns": n_columns, "private": 1,
+            "n_columns": n_columns, "n_private_columns": 1,
             "private_columns": ["name"],
-            "flagged_rows": 3, "first_reasons": [{"column": "mean_of_sensor_0", "rows": 3}],
+            "flagged_rows": 3, "top_columns": [{"column": "mean_of_sensor_0", "rows": 3}],
             "reason": None, "rows": [_row(i, columns[:20]) for i in range(n_rows)],
         },
         "drift": _drift(n_runs),
@@ -146,7 +146,7 @@ def with_fdr() -> dict[str, Any]:
 def own() -> dict[str, Any]:
     """A run whose rows were scored against each other."""
     summary = ordinary() | {"certificate": None, "calibration_check": None}
-    summary["made_from"]["settings"]["scores_nominal_rows"] = True
+    summary["fingerprint"]["settings"]["scores_nominal_rows"] = True
     reason = "rows were scored against each other: their p-values are ranks"
     drift = {"verdict": None, "reason": reason, "text": reason}
     return summary | {"drift": drift, "values": []}
@@ -157,7 +157,7 @@ def old() -> dict[str, Any]:
     names = (
         "rows", "rows_nan", "flagged", "fdr_cut_off", "nominal_rows", "dropped_rows",
         "algorithm_", "calibration_kind_", "calibration_rows", "n_neighbors_", "radius_",
-        "calibration_check", "seconds", "certificate", "versions", "output", "made_from",
+        "calibration_check", "seconds", "certificate", "versions", "output", "fingerprint",
     )  # fmt: skip
     summary = ordinary()
     return {name: summary[name] for name in names}
@@ -168,7 +168,7 @@ def hostile(n_rows: int = 50, n_columns: int = 20, n_runs: int = 200) -> dict[st
     summary = ordinary(n_rows, 5000, n_runs)
     for i, row in enumerate(summary["reasons"]["rows"]):
         row["part"] = nasty(i)
-        row["kept"] = {nasty(i + j): nasty(i + j + 1) for j in range(3)}
+        row["id_columns"] = {nasty(i + j): nasty(i + j + 1) for j in range(3)}
         row["note"] = nasty(i) if i % 2 else None
         row["columns"] = [
             {
@@ -219,7 +219,7 @@ def paths(value: Any, start: tuple[Any, ...] = ()) -> list[list[Any]]:
 def _row(i: int, columns: list[str]) -> dict[str, Any]:
     return {
         "part": f"part-0000{i}.parquet", "row": 1000 + i,
-        "kept": {"pump": i, "site": "north_east"}, "q_value": None,
+        "id_columns": {"pump": i, "site": "north_east"}, "q_value": None,
         "is_anomaly": i != 3, "p_value": 0.0002 * i, "statistic": 3.25 - i / 100,
         "note": "spread over many columns" if i == 1 else None,
         "columns": [
@@ -253,5 +253,5 @@ def _drift(n_runs: int) -> dict[str, Any]:
         "recent_shift": 0.003, "recent_shift_low": 0.0, "log10_evidence": -0.6,
         "changed_since": None, "consecutive_excess_runs": 0, "n_calibration": 5000,
         "reference_rows": None, "unseen_values": [], "text": text,
-        "state": {"delta": 0.01, "runs": runs}, "predecessor": None, "second_line": None,
+        "state": {"delta": 0.01, "runs": runs}, "predecessor": None, "fork_warning": None,
     }  # fmt: skip

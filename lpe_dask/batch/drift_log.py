@@ -107,7 +107,7 @@ class RunSeries:
         examples : callable
             As in `Drift.with_examples`.
         """
-        second_line = None
+        fork_warning = None
         try:
             drift, predecessor, why_none = self._after_predecessor(stats)
         except Exception as error:  # libraries of storages have errors of their own
@@ -116,19 +116,19 @@ class RunSeries:
             drift, predecessor = self._updated(None, stats), None
         drift = drift.with_examples(examples)
         try:
-            second_line = self._fork_warning(drift)
+            fork_warning = self._fork_warning(drift)
         except Exception as error:
             logger.warning(
                 "it is not known whether later runs follow this: %s", short_message(error)
             )
-        if second_line is not None:
-            logger.warning("%s", second_line)
+        if fork_warning is not None:
+            logger.warning("%s", fork_warning)
         return {
             **drift.as_json(),
             "series": self.key,
             "predecessor": predecessor,
-            "why_no_predecessor": why_none,
-            "second_line": second_line,
+            "no_predecessor_reason": why_none,
+            "fork_warning": fork_warning,
         }
 
     def carry_over(self) -> None:
@@ -190,7 +190,7 @@ class RunSeries:
             if followed == redact(self.output):
                 said += " as it was before"
             return (
-                f"this run begins a second line: {redact(output)} already {said}; later "
+                f"this run forks its series: {redact(output)} already {said}; later "
                 f"runs follow the newest date"
             )
         return None

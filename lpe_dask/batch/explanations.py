@@ -109,7 +109,7 @@ class ExplanationInput:
         rows = [
             {
                 "part": self.labels[part][0], "row": self.labels[part][1] + int(place),
-                "kept": {_label(k): _plain(value) for k, value in kept[i].items()},
+                "id_columns": {_label(k): _plain(value) for k, value in kept[i].items()},
                 "q_value": None if q_values is None else _plain(q_values[i]),
                 "is_anomaly": bool(is_flagged[i]),
                 **of_row,
@@ -126,9 +126,7 @@ class ExplanationInput:
         section = empty_section(model, self.private, None) | {
             "rows": rows,
             "flagged_rows": int(is_flagged.sum()),
-            "first_reasons": [
-                {"column": name, "rows": n} for name, n in first.most_common()
-            ],
+            "top_columns": [{"column": name, "rows": n} for name, n in first.most_common()],
         }
         return section, reasons_file(explanation, rows)
 
@@ -172,9 +170,9 @@ def empty_section(model: Fitted, private: Sequence[str], why: str | None) -> dic
         Why there are none.
     """
     return {
-        "n_columns": model.n_features, "private": len(private),
+        "n_columns": model.n_features, "n_private_columns": len(private),
         "private_columns": list(private), "reason": why, "rows": [], "flagged_rows": 0,
-        "first_reasons": [],
+        "top_columns": [],
     }  # fmt: skip
 
 
@@ -190,7 +188,9 @@ def reasons_file(explanation: Explanation, rows: Sequence[dict[str, Any]]) -> by
     n_columns = len(explanation.columns)
     lines = explanation.table(n_columns).reset_index(drop=True)
     names = pd.DataFrame([{name: row[name] for name in ("part", "row")} for row in rows])
-    names["kept"] = [", ".join(f"{k}={v}" for k, v in row["kept"].items()) for row in rows]
+    names["id_columns"] = [
+        ", ".join(f"{k}={v}" for k, v in row["id_columns"].items()) for row in rows
+    ]
     names = names.loc[names.index.repeat(n_columns)].reset_index(drop=True)
     lines["column"] = lines["column"].map(str)
     for name in ("value", "nominal_value"):
@@ -269,8 +269,9 @@ def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
     Returns
     -------
     reasons : DataFrame
-        A line for each row and column: part and row, the file and the place in it; kept,
-        the first columns that were carried over, as a text; then as `LPE.explain` has it.
+        A line for each row and column: part and row, the file and the place in it;
+        id_columns, the first columns that were carried over, as a text; and what
+        `LPE.explain` has.
 
     Raises
     ------
@@ -324,12 +325,12 @@ def format_explanations(reasons: pd.DataFrame) -> str:
             texts = ["no shares: the distance is 0 or inf"]
         elif first.is_spread:
             texts.insert(0, "spread over many columns")
-        place = (part, row, printable(str(first.kept)))
+        place = (part, row, printable(str(first.id_columns)))
         lines.append((*place, first.p_value, first.statistic, "; ".join(texts)))
-    names = ["part", "row", "kept", "p_value", "statistic", "reasons"]
+    names = ["part", "row", "id_columns", "p_value", "statistic", "reasons"]
     table = pd.DataFrame(lines, columns=names)
-    if not table["kept"].any():  # nothing was carried over
-        del table["kept"]
+    if not table["id_columns"].any():  # nothing was carried over
+        del table["id_columns"]
     return table.to_string(index=False, justify="left", float_format="{:.4g}".format)
 
 

@@ -18,7 +18,7 @@ from lpe_dask.storage import LOCK_NAME, Folder, to_jsonable
 from lpe_dask.tables import FileTable
 
 #: Where in a summary the fingerprint is.
-FINGERPRINT_KEY = "made_from"
+FINGERPRINT_KEY = "fingerprint"
 
 #: What to call the settings that differ.
 _SETTING_NAMES = {
@@ -95,7 +95,7 @@ class Fingerprint:
 
     def write(self, url: str) -> None:
         """Write it, and the time, into an output folder that is not finished."""
-        began = {"began": now().isoformat()}
+        began = {"started": now().isoformat()}
         write_json(url, FINGERPRINT_NAME, self.content() | began)
 
     def differences(self, earlier: Fingerprint) -> str:
@@ -160,7 +160,7 @@ def start_of(url: str) -> datetime | None:
     folder = Folder(url)
     if folder.exists(SUMMARY_NAME):
         return None
-    for name, key in ((FINGERPRINT_NAME, "began"), (LOCK_NAME, "since")):
+    for name, key in ((FINGERPRINT_NAME, "started"), (LOCK_NAME, "since")):
         with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
             said = json.loads(folder.read(name) or b"")[key]
             return datetime.fromisoformat(said).astimezone()

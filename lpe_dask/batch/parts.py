@@ -121,7 +121,7 @@ class PartFolder:
                 check_footer(file)
                 metadata = pq.read_metadata(file).metadata or {}
             said = json.loads(metadata[_KEY])
-            is_ours = (said["made_from"], said["part"]) == (made_from, number)
+            is_ours = (said["fingerprint"], said["part"]) == (made_from, number)
             return PartStats.from_json(said) if is_ours else None
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             if is_transient(error):  # reading it again is cheaper than writing it again
@@ -137,7 +137,7 @@ class PartFolder:
         self, number: int, table: pa.Table, stats: PartStats, made_from: str
     ) -> None:
         """Write a part; it gets its name once complete, if the lock is still held."""
-        said = {"made_from": made_from, "part": number, **stats.as_json()}
+        said = {"fingerprint": made_from, "part": number, **stats.as_json()}
         metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(said).encode()}
         with Folder(self.url).atomic_write(self.name(number)) as file:
             pq.write_table(table.replace_schema_metadata(metadata), file)

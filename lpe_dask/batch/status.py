@@ -1,4 +1,4 @@
-"""Tell from an output alone how far its run is: done, at work, or to be resumed."""
+"""Tell from an output alone how far its run is: done, running, or interrupted."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Status:
 
     Attributes
     ----------
-    state : {"done", "at work", "resumable"}
+    state : {"done", "running", "interrupted"}
     text : str
         What is known about it, in a sentence.
     """
 
-    state: Literal["done", "at work", "resumable"]
+    state: Literal["done", "running", "interrupted"]
     text: str
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ def read_status(output: str) -> Status:
     """
     folder = Folder(output)
     if (who := lock_owner(output)) is not None:
-        return Status("at work", f"{_progress(folder)} By {who}.")
+        return Status("running", f"{_progress(folder)} By {who}.")
     if (content := folder.read(SUMMARY_NAME)) is not None:
         summary = json.loads(content)
         return Status(
@@ -60,8 +60,8 @@ def read_status(output: str) -> Status:
             f"there is no output of a run at {output}. Give the folder that was named by "
             f"--output, or by `output` in the job."
         )
-    text = f"{_progress(folder)} No run is at work: start the same one again to resume."
-    return Status("resumable", text)
+    text = f"{_progress(folder)} Start the same run again to resume."
+    return Status("interrupted", text)
 
 
 def _progress(folder: Folder) -> str:

@@ -207,17 +207,17 @@ def run(
 @click.argument("output", metavar="OUT")
 @debug_option
 def status(output: str, debug: bool) -> None:
-    """Show how far a run is: at work, to be resumed, or done.
+    """Show how far a run is: running, interrupted, or done.
 
     It is the run that writes OUT, on whatever machine it works. Exit code 0: it is done.
-    75: it is at work. 1: it is not done, and no run is at work.
+    75: it is running. 1: it is interrupted; the same command resumes it.
     """
     with exit_codes(debug):
         from lpe_dask.batch import read_status
 
         found = read_status(output)
         echo(found)
-    codes = {"done": 0, "at work": TRY_LATER, "resumable": FAILED}
+    codes = {"done": 0, "running": TRY_LATER, "interrupted": FAILED}
     click.get_current_context().exit(codes[found.state])
 
 

@@ -49,7 +49,7 @@ def demo_texts(folder: Path) -> Iterator[str]:
         summary = score_files(new, scores, nominal=nominal, scale=SCALE, keep=["diagnosis"])
     yield _count_flagged(summary, scores)
     reasons = explain_output(scores, top=2).groupby("row").head(2)
-    shown = reasons[["kept", "column", "value", "usual"]].to_string(index=False)
+    shown = reasons[["id_columns", "column", "value", "usual"]].to_string(index=False)
     yield f"Why the two most anomalous rows are flagged:\n{shown}\n"
     page = (scores / "_report.html").absolute()
     tables = f"{shlex.quote(str(new))} --nominal {shlex.quote(str(nominal))}"

@@ -70,7 +70,7 @@ class Certificate:
     bound : float
         With probability 1 - risk, at most this share of the rows is off by more.
     risk : float
-    audited : int
+    n_audited : int
         Rows of the sample; 0 where all rows were measured exactly.
     n_exceeding : int
         Of these, rows that were off by more.
@@ -81,14 +81,14 @@ class Certificate:
     max_p_error: float
     bound: float
     risk: float
-    audited: int
+    n_audited: int
     n_exceeding: int
     largest_error: float
 
     @property
     def is_exact(self) -> bool:
         """Whether all rows were measured exactly."""
-        return self.audited == 0
+        return self.n_audited == 0
 
     def check(self) -> None:
         """Raise RuntimeError if more than `MAX_ERROR_SHARE` of the rows may be off."""
@@ -110,7 +110,7 @@ class Certificate:
         return (
             f"with probability 1 - {self.risk:g}, at most {self.bound:.2%} of the rows "
             f"have a p-value off by more than {self.max_p_error:g} ({self.n_exceeding} of "
-            f"{self.audited} sampled rows, the largest error {self.largest_error:.2g})"
+            f"{self.n_audited} sampled rows, the largest error {self.largest_error:.2g})"
         )
 
 

@@ -178,7 +178,7 @@ def _attention(content: Content) -> Iterator[Markup]:
         yield Markup(text).format(_up_to_alpha(content), than, n_runs)
     if content.at("calibration_check.holds") is False:
         yield escape("held-out nominal rows raise more false alarms than promised")
-    for path in content.items("reasons.first_reasons", 2):
+    for path in content.items("reasons.top_columns", 2):
         yield Markup("{}: the first reason for {} of the {} flagged rows below").format(
             parted(content.text(f"{path}.column")), number(f"{path}.rows", "count"),
             number("reasons.flagged_rows", "count"),

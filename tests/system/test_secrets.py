@@ -125,7 +125,7 @@ def test_score__of_urls(urls, how, name, tmp_path):
         assert command(name_of_command, out)[0] == 0
     job.unlink()  # of the user
     assert check_files(tmp_path) > 4
-    stored = json.loads((out / "_summary.json").read_text())["made_from"]["data"]
+    stored = json.loads((out / "_summary.json").read_text())["fingerprint"]["data"]
     assert "***" in stored[0][0]
 
 

@@ -65,8 +65,10 @@ def test_run__follows_the_newest_earlier_day():
         "date": "2026-11-02",
         "run": told[1]["run"],
     }
-    assert told[0]["why_no_predecessor"].startswith("there is no summary of an earlier run")
-    assert told[2]["why_no_predecessor"] is told[2]["second_line"] is None
+    assert told[0]["no_predecessor_reason"].startswith(
+        "there is no summary of an earlier run"
+    )
+    assert told[2]["no_predecessor_reason"] is told[2]["fork_warning"] is None
     assert sorted(os.listdir("out")) == ["2026-11-01", "2026-11-02", "2026-11-05"]
     assert read_summary("out/2026-11-05")["drift"] == told[2]
 
@@ -99,7 +101,7 @@ def test_run__that_is_done_again_counts_once(n_days, caplog):
     assert run(4)["number"] == n_days + 1
 
 
-def test_run__of_other_rows_on_an_earlier_day_begins_a_second_line(caplog):
+def test_run__of_other_rows_on_an_earlier_day_begins_a_fork_warning(caplog):
     for number in (1, 2, 4):
         run(number)
 
@@ -108,25 +110,25 @@ def test_run__of_other_rows_on_an_earlier_day_begins_a_second_line(caplog):
 
     here = f"file://{os.getcwd()}/out"
     assert counted(backfilled) == [N_ROWS, N_ROWS, 333]
-    assert backfilled["second_line"] == (
-        f"this run begins a second line: {here}/2026-11-04 already follows "
+    assert backfilled["fork_warning"] == (
+        f"this run forks its series: {here}/2026-11-04 already follows "
         f"{here}/2026-11-02; later runs follow the newest date"
     )
-    assert repaired["second_line"] == (
-        f"this run begins a second line: {here}/2026-11-03 already follows "
+    assert repaired["fork_warning"] == (
+        f"this run forks its series: {here}/2026-11-03 already follows "
         f"{here}/2026-11-02 as it was before; later runs follow the newest date"
     )
     assert [r.getMessage() for r in caplog.records] == [
-        backfilled["second_line"], repaired["second_line"]
+        backfilled["fork_warning"], repaired["fork_warning"]
     ]  # fmt: skip
     later = run(5)
-    assert (followed(later), later["number"], later["second_line"]) == (4, 4, None)
+    assert (followed(later), later["number"], later["fork_warning"]) == (4, 4, None)
 
 
 def test_run__before_the_first_of_its_series_says_so():
     run(2)
 
-    assert "2026-11-02 already is the first run; later runs" in run(1)["second_line"]
+    assert "2026-11-02 already is the first run; later runs" in run(1)["fork_warning"]
 
 
 def test_run__with_the_input_of_an_earlier_day_counts_it_once(caplog):
@@ -274,7 +276,7 @@ def test_run__does_not_fail_where_earlier_outputs_cannot_be_read(caplog, monkeyp
         drift = run(2)
 
     assert (drift["number"], drift["predecessor"]) == (1, None)
-    assert "cannot be read: PermissionError: no such" in drift["why_no_predecessor"]
+    assert "cannot be read: PermissionError: no such" in drift["no_predecessor_reason"]
     assert "counts as the first one of its series" in caplog.text
     # A replay finds what was not there.
     assert run(2, overwrite=True)["number"] == 2
@@ -332,8 +334,8 @@ def test_run__without_a_day_keeps_no_value_of_a_run_that_it_replaces():
     score(2, private=["x"])
 
     copied = json.loads(Path("scored/_predecessor.json").read_text())
-    assert sorted(copied) == ["before", "drift", "made_from"]
-    assert sorted(copied["before"]) == ["drift", "made_from"]
+    assert sorted(copied) == ["before", "drift", "fingerprint"]
+    assert sorted(copied["before"]) == ["drift", "fingerprint"]
 
 
 def test_run__without_a_day_counts_runs_whose_replacement_was_interrupted(caplog):
@@ -406,6 +408,6 @@ def test_run__has_its_series_on_every_storage(place):
     assert [followed(drift) for drift in told] == [None, 1, 2]
     assert told[2]["predecessor"]["output"].endswith("/series/2026-11-02")
     assert run(2, overwrite=True) == told[1]
-    assert "second line" in run(2, seed=8, overwrite=True)["second_line"]
+    assert "forks its series" in run(2, seed=8, overwrite=True)["fork_warning"]
     told = [score(seed, output=f"{place}/scored") for seed in (1, 2, None)]
     assert [drift["number"] for drift in told] == [1, 2, 2]

@@ -263,7 +263,7 @@ def test_run__takes_today_where_yesterday_would_be_refused(clock, caplog, change
 @pytest.mark.parametrize(
     "content",
     mostly_full(
-        ["", "{", "[]", '{"began": 3}', '{"began": "soon"}'], ["{", '{"began": 3}']
+        ["", "{", "[]", '{"started": 3}', '{"started": "soon"}'], ["{", '{"started": 3}']
     ),
 )
 def test_run__takes_today_where_no_start_is_known(clock, caplog, content):

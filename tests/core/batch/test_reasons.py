@@ -83,7 +83,7 @@ def test_reasons__are_those_of_explain_for_the_most_anomalous_rows(tmp_path, mod
     )
     places = stored["part"].map(starts) + stored["row"]
     assert places.iloc[::3].tolist() == expected.tolist()
-    assert stored["kept"].iloc[::3].tolist() == [f"id=row {i}" for i in expected]
+    assert stored["id_columns"].iloc[::3].tolist() == [f"id=row {i}" for i in expected]
     again = model.explain(rows.loc[expected], top=3)
     for name in ("p_value", "statistic", "share", "typical_share"):
         np.testing.assert_array_equal(stored[name], again[name])
@@ -91,7 +91,10 @@ def test_reasons__are_those_of_explain_for_the_most_anomalous_rows(tmp_path, mod
     assert stored["usual"].tolist() == again["usual"].tolist()
     assert stored["value"].tolist() == again["value"].map(str).tolist()
     first = summary["reasons"]["rows"][0]
-    assert (first["kept"], first["is_anomaly"]) == ({"id": whole["id"][expected[0]]}, True)
+    assert (first["id_columns"], first["is_anomaly"]) == (
+        {"id": whole["id"][expected[0]]},
+        True,
+    )
     assert [column["column"] for column in first["columns"]] == again["column"].tolist()[:3]
     assert sum(column["share"] for column in first["columns"]) == pytest.approx(
         1, abs=1e-12
@@ -115,8 +118,8 @@ def test_reasons__do_not_depend_on_how_rows_are_cut(tmp_path, model, rows):
 def test_reasons__leave_out_what_is_private(tmp_path, model, rows):
     summary, out = scored(rows, tmp_path, private=["id", "x"])
 
-    assert summary["reasons"]["private"] == 2
-    assert all(row["kept"] == {} for row in summary["reasons"]["rows"])
+    assert summary["reasons"]["n_private_columns"] == 2
+    assert all(row["id_columns"] == {} for row in summary["reasons"]["rows"])
     named = {c["column"] for row in summary["reasons"]["rows"] for c in row["columns"]}
     assert named == {"y", "kind"}
     assert set(pd.read_parquet(out / "_reasons.pqt")["column"]) == {"y", "kind"}
@@ -184,8 +187,8 @@ def test_reasons__have_what_is_carried_over_as_it_was(tmp_path, model, rows):
             "id": 2**53 + 1 + place, "weight": place / 8,
             "batch": 7 if place % 2 else None,
         }  # fmt: skip
-        assert row["kept"] == right
-        assert [type(value) for value in row["kept"].values()] == [
+        assert row["id_columns"] == right
+        assert [type(value) for value in row["id_columns"].values()] == [
             type(value) for value in right.values()
         ]
 
@@ -291,8 +294,15 @@ def test_explain_output__shows_what_the_run_knows_and_works_out_more(tmp_path, m
     lines = format_explanations(few).splitlines()
     assert len(lines) == 11
     assert "part-00000.parquet" in lines[1] or "part-00002.parquet" in lines[1]
-    assert lines[0].split() == ["part", "row", "kept", "p_value", "statistic", "reasons"]
-    assert few["kept"].iloc[0] in lines[1]
+    assert lines[0].split() == [
+        "part",
+        "row",
+        "id_columns",
+        "p_value",
+        "statistic",
+        "reasons",
+    ]
+    assert few["id_columns"].iloc[0] in lines[1]
 
 
 def test_reason_lines__call_no_row_spread_whose_reason_is_private(tmp_path, model, rows):
@@ -322,7 +332,7 @@ def test_reason_lines__have_values_as_they_were(tmp_path, numbers_only):
 def test_reason_lines__have_no_empty_column(tmp_path, model, rows):
     _, out = scored(rows, tmp_path, keep=[], private=["id"])
 
-    assert "kept" not in format_explanations(explain_output(out)).splitlines()[0]
+    assert "id_columns" not in format_explanations(explain_output(out)).splitlines()[0]
 
 
 def test_explain_output__all_rows_that_have_a_p_value_are_enough(tmp_path, model, rows):

@@ -170,7 +170,7 @@ def test_score_files__writes_a_damaged_part_again(tables, expected, interrupted,
     part = next(out.glob("part-*"))
     if damage == "other run":
         table = pq.read_table(part)
-        said = json.loads(table.schema.metadata[b"lpe_dask"]) | {"made_from": "0" * 16}
+        said = json.loads(table.schema.metadata[b"lpe_dask"]) | {"fingerprint": "0" * 16}
         changed = table.schema.metadata | {b"lpe_dask": json.dumps(said).encode()}
         pq.write_table(table.replace_schema_metadata(changed), part)
     elif damage == "foreign":
@@ -610,7 +610,7 @@ def test_score_files__of_files_whose_names_look_like_secrets(tmp_path, ending):
     score_files(data, tmp_path / "out", nominal=data / names[0], n_neighbors=3)
 
     assert len(pd.read_parquet(tmp_path / "out")) == 80
-    stored = json.loads((tmp_path / "out" / "_summary.json").read_text())["made_from"]
+    stored = json.loads((tmp_path / "out" / "_summary.json").read_text())["fingerprint"]
     assert {Path(name).name for name, *_ in stored["data"]} == set(names)
 
 
@@ -627,7 +627,7 @@ def test_run__is_finished_whatever_version_did_it(tables, tmp_path):
     score_files(**tables, output=tmp_path / "out")
     path = tmp_path / "out" / "_summary.json"
     summary = json.loads(path.read_text())
-    summary["made_from"]["settings"]["versions"] = ["0.0.1", "2020.1.0"]
+    summary["fingerprint"]["settings"]["versions"] = ["0.0.1", "2020.1.0"]
     path.write_text(json.dumps(summary))
 
     assert prepare(score_job(**tables, output=tmp_path / "out")).is_finished()
@@ -798,7 +798,7 @@ def test_score_files__does_not_believe_a_record_that_was_edited(tables, tmp_path
     score_files(**tables, output=tmp_path / "out")
     path = tmp_path / "out" / "_summary.json"
     summary = json.loads(path.read_text())
-    summary["made_from"]["settings"]["n_parts"] = n_parts
+    summary["fingerprint"]["settings"]["n_parts"] = n_parts
     path.write_text(json.dumps(summary))
 
     with pytest.raises(FileExistsError, match="exists"):

@@ -158,7 +158,7 @@ def test_score_files__summary_says_what_was_done(tmp_path, data, nominal):
     assert sum(summary.pop("p_value_bins")["rows"]) == 10
     assert summary.pop("output") == f"file://{tmp_path}/out"
     assert summary.pop("versions").keys() >= {"python", "lpe_dask", "dask", "numba"}
-    made_from = summary.pop("made_from")
+    made_from = summary.pop("fingerprint")
     assert [name for name, _, _ in made_from["data"]] == [
         f"file://{path}" for path in sorted(data.iterdir())
     ]

@@ -1,5 +1,6 @@
 """How far a run is, told from its output alone."""
 
+import re
 import shutil
 
 import dask
@@ -58,14 +59,14 @@ def test_status__of_a_run_that_is_done(table):
     )
 
 
-def test_status__of_a_run_to_be_resumed(table, monkeypatch):
+def test_status__of_a_run_that_was_interrupted(table, monkeypatch):
     stop_at(monkeypatch, "_write_part", 3)
     with pytest.raises(RunError):
         score_files(table, "out")
 
     code, text = invoke("out")
     assert code == 1
-    assert text.startswith("resumable: 3 of 4 parts are written. No run is at work")
+    assert text.startswith("interrupted: 3 of 4 parts are written. Start the same run")
 
 
 def test_status__of_a_run_with_a_rate(table, monkeypatch):
@@ -73,11 +74,11 @@ def test_status__of_a_run_with_a_rate(table, monkeypatch):
     with pytest.raises(RunError):
         score_files(table, "out", fdr=0.1)
 
-    text = "resumable: 4 of 4 parts are measured. 1 of 4 parts are written."
+    text = "interrupted: 4 of 4 parts are measured. 1 of 4 parts are written."
     assert invoke("out")[1].startswith(text)
 
 
-def test_status__of_a_run_that_is_at_work(table, monkeypatch):
+def test_status__of_a_run_that_is_running(table, monkeypatch):
     found = []
     whole = parts._write_part
 
@@ -91,16 +92,16 @@ def test_status__of_a_run_that_is_at_work(table, monkeypatch):
     assert [code for code, _ in found] == [75] * N_PARTS
     said = [text.partition(" By process ") for _, text in found]
     assert [text for text, _, _ in said] == [
-        f"at work: {n} of 4 parts are written." for n in range(N_PARTS)
+        f"running: {n} of 4 parts are written." for n in range(N_PARTS)
     ]
-    assert all("its last heartbeat was 0 s ago" in who for _, _, who in said)
+    assert all(re.search(r"its last heartbeat was \d s ago", who) for _, _, who in said)
 
 
 def test_status__of_a_run_that_is_fitting(table):
     with locked("out", "score a table"):
         state = read_status("out")
 
-    assert state.state == "at work"
+    assert state.state == "running"
     assert state.text.startswith("The model is being fitted, and no rows are scored yet.")
 
 
@@ -121,5 +122,5 @@ def test_status__of_a_run_that_begins_anew_is_not_that_of_the_earlier(table, mon
     with pytest.raises(RunError):
         score_files(table, "out", overwrite=True)
 
-    assert read_status("out").state == "resumable"
+    assert read_status("out").state == "interrupted"
     assert read_status("before").state == "done"

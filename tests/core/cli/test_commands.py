@@ -255,7 +255,7 @@ def test_score__along_a_graph_has_the_alarms_of_the_exact_search(led_files):
     np.testing.assert_array_equal(p[exact <= 0.1], exact[exact <= 0.1])
     assert summary["algorithm_"] == "nn_descent"
     assert summary["certificate"]["max_p_error"] == 0.02
-    assert summary["certificate"]["audited"] == 3000
+    assert summary["certificate"]["n_audited"] == 3000
     assert json.loads(Path("out/_summary.json").read_text())["certificate"] is None
 
 

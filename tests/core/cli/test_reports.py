@@ -118,7 +118,7 @@ def test_private__keeps_columns_out_of_the_reasons():
     assert result.exit_code == 0, result.output
     told = read_summary("out/same")["reasons"]["rows"]
     assert {c["column"] for row in told for c in row["columns"]} == {"load"}
-    assert all(row["kept"] == {} for row in told)
+    assert all(row["id_columns"] == {} for row in told)
     assert score("other", "--private", "sped").exit_code == 2
 
 

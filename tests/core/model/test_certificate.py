@@ -65,7 +65,7 @@ def test_quality__rechecks_what_alpha_flags():
 def test_certificate__says_what_was_found():
     found = certificate_of(np.r_[_errors(11), np.nan], 0.01)
 
-    assert (found.audited, found.n_exceeding, found.largest_error) == (3000, 11, 0.5)
+    assert (found.n_audited, found.n_exceeding, found.largest_error) == (3000, 11, 0.5)
     assert not found.is_exact
     assert "at most 0.97% of the rows" in str(found)
     assert "11 of 3000 sampled rows" in str(found)

@@ -133,7 +133,7 @@ def test_report_page__begins_with_the_numbers_that_are_asked_for(name, pages):
         wanted |= {"flagged_share", "flagged_between.0", "flagged_between.1"}
         wanted |= {"peak_worker_bytes", "planned_worker_bytes"}
         wanted |= {"fdr", "fdr_cut_off"} if summary["fdr"] else {"alpha"}
-        wanted |= {"reasons.flagged_rows", "reasons.first_reasons.0.rows"}
+        wanted |= {"reasons.flagged_rows", "reasons.top_columns.0.rows"}
     if summary["rows_nan"]:
         wanted.add("rows_nan")
         counts = enumerate(of["missing"] for of in summary["values"])
@@ -243,7 +243,7 @@ def test_report_page__tells_which_distance_has_shares(without_pictures):
     radius = change(summary, ["n_neighbors_"], None)
     said = "distance to the 20 nearest nominal rows comes from a column. Usual"
     assert said in Page(report_page(radius)).text
-    exact = change(summary, ["certificate", "audited"], 0)
+    exact = change(summary, ["certificate", "n_audited"], 0)
     assert "Every row was measured exactly." in Page(report_page(exact)).text
 
 

@@ -144,7 +144,7 @@ def test_command__scores_files_of_known_sources(tmp_path, source):
     assert result.exit_code == 0, result.output
     expected = lpe_dask.score(rows, missing="drop")
     np.testing.assert_array_equal(pd.read_parquet(out)["p_value"], expected)
-    made_from = json.loads((out / "_summary.json").read_text())["made_from"]
+    made_from = json.loads((out / "_summary.json").read_text())["fingerprint"]
     assert ("csv" in made_from["settings"]) == bool(options)
 
 

@@ -129,8 +129,8 @@ def test_run__of_a_month_with_kills_replays_a_refit_and_a_backfill(caplog):
         recent = [bulk for _, *bulk in state["recent"]]
         held = [sum(of) for of in zip(state["sums"], *recent, strict=True)]
         assert held == total
-        assert (drift["second_line"] is not None) == is_second
-        assert is_second == (drift["second_line"] in caplog.messages)
+        assert (drift["fork_warning"] is not None) == is_second
+        assert is_second == (drift["fork_warning"] in caplog.messages)
     assert n_killed > 20
     assert n_second == 4  # days 9, 10, 12, and 8 with the other model
     assert {day(n) for n in range(1, 31)} == set(month.lines)
