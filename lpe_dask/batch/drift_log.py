@@ -235,7 +235,8 @@ class RunSeries:
 
     def _is_own(self, summary: dict[str, Any]) -> bool:
         section = summary.get("drift")
-        return isinstance(section, dict) and section.get("series") == self.key
+        series = section.get("series") if isinstance(section, dict) else None
+        return isinstance(series, dict) and self.key.items() <= series.items()
 
     def _has_same_input(self, summary: dict[str, Any]) -> bool:
         made_from = summary.get(FINGERPRINT_KEY)

@@ -232,10 +232,10 @@ def _label(name: str) -> str:
 
 def _plain(value: Any) -> Any:
     """Return a value of a table as JSON has it: a finite number, or a short text."""
-    if value is None or value is pd.NA:
-        return None
     if isinstance(value, np.generic):
         value = value.item()
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return None
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     text = _text(value)

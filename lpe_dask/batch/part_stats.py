@@ -21,6 +21,9 @@ N_EXPLAINED = 50
 #: The columns of the most anomalous rows.
 _TOP_TYPES = {"part": int, "place": int, "p_value": float, "statistic": float}
 
+#: What of all rows of a part is counted.
+_COUNTS = ("rows", "rows_nan", "flagged")
+
 #: Attributes of `PartStats` that are arrays of counts.
 _COUNTED = ("bins", "missing", "unseen")
 
@@ -120,8 +123,8 @@ class PartStats:
 
     @classmethod
     def from_json(cls, content: Any) -> PartStats:
-        """Return the object that `as_json` has converted; raises for anything else."""
-        counts = {name: int(n) for name, n in content["counts"].items()}
+        """Return the object of `as_json`, by the keys that are known; or raise."""
+        counts = {name: int(content["counts"][name]) for name in _COUNTS}
         arrays = {name: np.array(content[name], np.int64) for name in _COUNTED}
-        top = pd.DataFrame(content["top"]).astype(_TOP_TYPES)
-        return cls(counts, **arrays, top=top)
+        top = pd.DataFrame({name: content["top"][name] for name in _TOP_TYPES})
+        return cls(counts, **arrays, top=top.astype(_TOP_TYPES))

@@ -50,8 +50,8 @@ _NO_RESULTS = pd.DataFrame(dict.fromkeys(RESULT_COLUMNS, np.empty(0))).astype(
 #: Missing and unseen values where rows are the nominal ones.
 _NO_VALUES = (np.empty(0, np.int64), np.empty(0, np.int64))
 
-#: Key of the metadata of a part.
-_KEY = b"lpe_dask"
+#: Key of the metadata of a part, and the version of its format; keys may be added to it.
+_KEY, _FORMAT = b"lpe_dask", 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,11 @@ class PartFolder:
         self, number: int, table: pa.Table, stats: PartStats, made_from: str
     ) -> None:
         """Write a part; it gets its name once complete, if the lock is still held."""
-        said = {"fingerprint": made_from, "part": number, **stats.as_json()}
-        metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(said).encode()}
+        about = {"format": _FORMAT, "fingerprint": made_from, "part": number}
+        metadata = {
+            **(table.schema.metadata or {}),
+            _KEY: json.dumps(about | stats.as_json()).encode(),
+        }
         with Folder(self.url).atomic_write(self.name(number)) as file:
             pq.write_table(table.replace_schema_metadata(metadata), file)
             verify_lock(self.lock_url, self.token)

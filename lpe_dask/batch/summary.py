@@ -16,6 +16,9 @@ from lpe_dask.pvalues import BAND_LEVEL, dkw_half_width
 from lpe_dask.storage import Folder, package_versions, short_message
 from lpe_dask.tasks import peak_worker_bytes
 
+#: The version of the format of a summary; keys may be added to it.
+_FORMAT = 1
+
 #: Packages that the summary names the version of.
 _PACKAGES = ("lpe_dask", "dask", "distributed", "numpy", "numba", "pandas", "pyarrow")
 
@@ -76,6 +79,7 @@ def score_summary(
         share = counts["flagged"] / measured
         between = list(clopper_pearson_interval(counts["flagged"], measured))
     return {
+        "format": _FORMAT,
         **counts,
         "flagged_share": share,
         "flagged_between": between,

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from lpe_dask.monitoring.bins import BinCounts, PValueBins
 from lpe_dask.monitoring.eprocess import bet_exponents
 
-#: The version of the format of a state.
-FORMAT = 2
+#: The version of the format of a state; keys may be added to it.
+FORMAT = 1
 
 #: Runs that together carry the size of a shift; runs that a state remembers.
 RECENT, MAX_RUNS = 7, 200
@@ -38,7 +38,7 @@ _Runs = Annotated[int, Field(ge=0, le=10**9)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
 class Change(_Section):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -65,7 +65,8 @@ class Owner:
         """Return the owner of a lock file, None if the content is not valid."""
         try:
             given: dict[str, Any] = json.loads(content or b"")
-            owner = cls(**given)
+            known = [field.name for field in fields(cls) if field.name in given]
+            owner = cls(**{name: given[name] for name in known})
         except (ValueError, TypeError, RecursionError):
             return None
         texts = (given["token"], given["host"], given["purpose"])

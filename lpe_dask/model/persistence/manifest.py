@@ -5,7 +5,8 @@
 
 A manifest has a hash of its own, so that a change of it is noticed, too. What it says is
 checked as if a stranger had written it: kernels trust their input. The names in it are
-those of the fields of dataclasses: another name there is another format.
+those of the fields of dataclasses: another name there is another format. An addition, which
+needs a default, is none: names that are not known are ignored, but for those of files.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from lpe_dask.tables import (
 _MAX_DIGITS = 2000
 
 #: The version of the format that is written and read.
-FORMAT: Final = 7
+FORMAT: Final = 1
 
 #: Name of the file, and of those beside the blocks' own.
 MANIFEST_NAME = "manifest.json"
@@ -74,9 +75,11 @@ _MAX_STEP = 2.0**80
 
 
 def _check_parameters(given: dict[str, Any]) -> dict[str, Any]:
-    expected = {name for name, parameter in PARAMETERS.items() if parameter.is_option}
-    if unexpected := sorted(expected ^ set(given)):
-        raise ValueError(f"LPE has other arguments in this version: {unexpected[:3]}")
+    given = {
+        name: given.get(name, parameter.default)
+        for name, parameter in PARAMETERS.items()
+        if parameter.is_option
+    }
     categorical = columns_from_json(given["categorical"])
     check_parameters(given | {"categorical": categorical, "anomaly_log_density": None})
     return given
@@ -119,9 +122,9 @@ def _ascends(values: Sequence[Any]) -> bool:
 
 
 class _Section(BaseModel):
-    """A part of the manifest that holds nothing but its fields, and no other types."""
+    """A part of the manifest: fields of these types alone; others are ignored."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class FileEntry(_Section):
@@ -166,7 +169,7 @@ class Manifest(_Section):
         Of the packages that wrote it; for people.
     """
 
-    format: Literal[7] = FORMAT
+    format: Literal[1] = FORMAT
     data: Annotated[str, Field(pattern=f"^{DATA_PATTERN}$")]
     source: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
     parameters: Annotated[dict[str, Any], AfterValidator(_check_parameters)]

@@ -164,6 +164,7 @@ def test_score_files__summary_says_what_was_done(tmp_path, data, nominal):
     ]
     assert made_from["settings"]["n_parts"] == 3
     assert summary == {
+        "format": 1,
         "rows": 10,
         "rows_nan": 0,
         "nominal_rows": 40,
