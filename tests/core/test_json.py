@@ -22,7 +22,7 @@ from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.status import read_status
 from lpe_dask.kernels import nn_descent
 from lpe_dask.model.persistence import manifest
-from lpe_dask.storage.lock import LOCK_NAME, hold, lock_owner
+from lpe_dask.storage.lock import LOCK_NAME, locked, lock_owner
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMAS = {path.stem: json.loads(path.read_text()) for path in DOCS.glob("schemas/*.json")}
@@ -258,7 +258,7 @@ def test_additions_to_a_part__are_ignored(runs):
 
 
 def test_additions_to_a_lock__are_ignored(tmp_path):
-    with hold(tmp_path, "score a table"):
+    with locked(tmp_path, "score a table"):
         path = tmp_path / LOCK_NAME
         who = lock_owner(tmp_path)
         path.write_text(json.dumps(json.loads(path.read_text()) | {"more": 1}))
