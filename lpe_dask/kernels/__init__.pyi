@@ -31,10 +31,6 @@ from .compilation import runs_compiled as runs_compiled
 from .compilation import search_work as search_work
 from .compilation import set_announcer as set_announcer
 from .exact_sums import Totals as Totals
-from .exact_sums import add_totals as add_totals
-from .exact_sums import join_totals as join_totals
-from .exact_sums import sum_of_products as sum_of_products
-from .exact_sums import totals_of as totals_of
 from .neighbor_graph import GRAPHS as GRAPHS
 from .neighbor_graph import NeighborGraph as NeighborGraph
 from .neighbor_graph import walk_from_points as walk_from_points

@@ -100,6 +100,31 @@ class Totals:
     first: int
     limbs: NDArray[np.int64]
 
+    @classmethod
+    def of_products(
+        cls, pairs: Iterable[tuple[NDArray[np.float64], NDArray[np.float64]]]
+    ) -> Totals:
+        """Return the `sum_of_products` of each pair."""
+        limbs = np.stack([sum_of_products(left, right) for left, right in pairs])
+        # Whole numbers below 0 have ones all the way up; without their sign they end.
+        is_negative = limbs[:, -1] < 0
+        positive = -limbs[is_negative]
+        for total in positive:
+            _carry(total)
+        limbs[is_negative] = -positive
+        return _trimmed(0, limbs)
+
+    @classmethod
+    def add(cls, parts: Iterable[Totals]) -> Totals:
+        """Return the sums of totals that belong together, for up to 2**30 parts in all."""
+        parts = list(parts)
+        return cls(min(part.first for part in parts), reduce(iadd, _aligned(parts)))
+
+    @classmethod
+    def join(cls, parts: Sequence[Totals]) -> Totals:
+        """Return the totals of all parts, one after another."""
+        return cls(min(part.first for part in parts), np.concatenate([*_aligned(parts)]))
+
     def __sizeof__(self) -> int:
         """Return the bytes of the limbs."""
         return self.limbs.nbytes
@@ -112,29 +137,6 @@ class Totals:
             room[self.first : self.first + len(limbs)] = limbs
             floats[i] = as_float(room)
         return floats
-
-
-def totals_of(all_limbs: Sequence[NDArray[np.int64]]) -> Totals:
-    """Return totals given by all their limbs, as `sum_of_products` gives them."""
-    limbs = np.stack(all_limbs)
-    # Whole numbers below 0 have ones all the way up; without their sign they end.
-    is_negative = limbs[:, -1] < 0
-    positive = -limbs[is_negative]
-    for total in positive:
-        _carry(total)
-    limbs[is_negative] = -positive
-    return _trimmed(0, limbs)
-
-
-def add_totals(parts: Iterable[Totals]) -> Totals:
-    """Return the sums of totals that belong together, for up to 2**30 parts in all."""
-    parts = list(parts)
-    return Totals(min(part.first for part in parts), reduce(iadd, _aligned(parts)))
-
-
-def join_totals(parts: Sequence[Totals]) -> Totals:
-    """Return the totals of all parts, one after another."""
-    return Totals(min(part.first for part in parts), np.concatenate([*_aligned(parts)]))
 
 
 def _aligned(parts: Sequence[Totals]) -> Iterator[NDArray[np.int64]]:

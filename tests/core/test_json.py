@@ -22,7 +22,7 @@ from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.status import read_status
 from lpe_dask.kernels import nn_descent
 from lpe_dask.model.persistence import manifest
-from lpe_dask.storage.lock import LOCK_NAME, locked, lock_owner
+from lpe_dask.storage.lock import LOCK_NAME, lock_owner, locked
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMAS = {path.stem: json.loads(path.read_text()) for path in DOCS.glob("schemas/*.json")}

@@ -18,7 +18,7 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.kernels import Totals, add_totals, join_totals, sum_of_products, totals_of
+from lpe_dask.kernels import Totals
 from lpe_dask.model.learning.metrics import (
     learned_mahalanobis_matrix,
     mahalanobis_matrix,
@@ -382,8 +382,8 @@ def _exact_sum(
         f"{name}-of-{i}": (block_sums, (rows.name, i, 0), *arguments)
         for i in range(rows.numblocks[0])
     }
-    merged, keys = merge_tasks(name, list(of_blocks), add_totals, SUMMED_BLOCKS)
-    tasks = of_blocks | merged | {f"{name}-all": (add_totals, keys)}
+    merged, keys = merge_tasks(name, list(of_blocks), Totals.add, SUMMED_BLOCKS)
+    tasks = of_blocks | merged | {f"{name}-all": (Totals.add, keys)}
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
     total: Totals
     (total,) = compute(Delayed(f"{name}-all", graph, layer=name))
@@ -400,19 +400,19 @@ def _apply(scaling: Scaling, rows: NDArray[np.generic]) -> NDArray[np.float64]:
 def _sums_of_columns(rows: NDArray[np.generic]) -> Totals:
     columns = rows.astype(np.float64).T
     ones = np.ones(len(rows))
-    return totals_of([sum_of_products(column, ones) for column in columns])
+    return Totals.of_products((column, ones) for column in columns)
 
 
 def _sums_of_squares(rows: NDArray[np.generic], mean: NDArray[np.float64]) -> Totals:
     columns = _differences(rows, mean)
-    return totals_of([sum_of_products(column, column) for column in columns])
+    return Totals.of_products((column, column) for column in columns)
 
 
 def _sums_of_pairs(rows: NDArray[np.generic], mean: NDArray[np.float64]) -> Totals:
     columns = _differences(rows, mean)
-    return join_totals(
+    return Totals.join(
         [
-            totals_of([sum_of_products(column, other) for other in columns[: i + 1]])
+            Totals.of_products((column, other) for other in columns[: i + 1])
             for i, column in enumerate(columns)
         ]
     )

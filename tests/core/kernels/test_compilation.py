@@ -19,14 +19,15 @@ from lpe_dask.kernels import (
     numba_internals,
     products,
     set_announcer,
-    sum_of_products,
 )
+from lpe_dask.kernels.exact_sums import sum_of_products
 from searching import in_blocks, search_nearest, search_within
 
 ONE_AFTER_ANOTHER = """
 import sys
 import numpy as np
-from lpe_dask.kernels import compilation, sum_of_products
+from lpe_dask.kernels import compilation
+from lpe_dask.kernels.exact_sums import sum_of_products
 
 for done in {levels!r}:
     compilation._work.done = done
@@ -77,7 +78,8 @@ def test_run__adds_up_the_work_of_a_process(monkeypatch, caplog):
 
 COMPILED_BY_TWO = """
 import numpy as np
-from lpe_dask.kernels import compilation, sum_of_products
+from lpe_dask.kernels import compilation
+from lpe_dask.kernels.exact_sums import sum_of_products
 
 compilation._work.done = 1e300
 assert sum_of_products(np.ones(3), np.ones(3)).any()

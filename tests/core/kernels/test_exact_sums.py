@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.kernels.exact_sums import (
-    N_LIMBS,
-    add_totals,
-    as_float,
-    join_totals,
-    sum_of_products,
-    totals_of,
-)
+from lpe_dask.kernels.exact_sums import N_LIMBS, Totals, as_float, sum_of_products
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -71,12 +64,12 @@ def test_totals__are_exact_without_the_limbs_they_do_not_need(data, n_totals, n_
     split = data.draw(st.integers(1, n_totals))
 
     def compact(part):
-        all_limbs = [sum_of_products(np.array([a]), np.array([b])) for a, b in part]
-        return join_totals(
-            [totals_of(some) for some in (all_limbs[:split], all_limbs[split:]) if some]
+        pairs = [(np.array([a]), np.array([b])) for a, b in part]
+        return Totals.join(
+            [Totals.of_products(some) for some in (pairs[:split], pairs[split:]) if some]
         )
 
-    actual = add_totals(compact(part) for part in parts).as_floats()
+    actual = Totals.add(compact(part) for part in parts).as_floats()
 
     for k in range(n_totals):
         limbs = sum(
@@ -90,7 +83,7 @@ def test_totals__of_ordinary_numbers_are_short():
     rng = np.random.default_rng(0)
     left, right = rng.standard_normal((2, 50, 1000)) * 1000.0
 
-    totals = totals_of([sum_of_products(a, b) for a, b in zip(left, right, strict=True)])
+    totals = Totals.of_products(zip(left, right, strict=True))
 
     assert totals.limbs.shape[1] <= 8
     np.testing.assert_allclose(totals.as_floats(), (left * right).sum(axis=1), rtol=1e-9)
