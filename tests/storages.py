@@ -234,12 +234,12 @@ class BreakingFileSystem(_Folder):
     protocol = ("breaking",)
     breaks = None
     changes: ClassVar = []
-    is_stale = False
+    is_dead = False
 
     @classmethod
     def repair(cls, breaks=None):
         """Let everything act again, but for what ``breaks`` says, counted from 0."""
-        cls.breaks, cls.is_stale = breaks and staticmethod(breaks), False
+        cls.breaks, cls.is_dead = breaks and staticmethod(breaks), False
         cls.changes.clear()
 
     # What changes
@@ -287,7 +287,7 @@ class BreakingFileSystem(_Folder):
         if breaks == "full":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if breaks == "dies":
-            cls.is_stale = True
+            cls.is_dead = True
             raise Death
         if breaks == "fails":
             raise OSError(f"no {kind} of {path}")
@@ -298,7 +298,7 @@ class BreakingFileSystem(_Folder):
     # What looks
 
     def _look(self):
-        if self.is_stale:
+        if self.is_dead:
             raise Death
 
     def exists(self, path, **options):

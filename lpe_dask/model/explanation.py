@@ -166,29 +166,29 @@ def explain_rows(
     shown = np.flatnonzero(is_shown)
     shares = found.shares[:, shown]
     names = fitted.columns or list(names or range(fitted.n_features))
-    resolve_names = partial(_in_input_types, fitted, types=list(values.dtypes))
-    nominal = resolve_names(
+    in_input_types = partial(_in_input_types, fitted, types=list(values.dtypes))
+    nominal = in_input_types(
         inverse_transform(preparation, found.nearest, fitted.n_features)
     )
     return Explanation(
         [names[place] for place in shown],
         values.iloc[:, shown],
         nominal.iloc[:, shown],
-        [_usual_texts(typical.usual, resolve_names)[place] for place in shown],
+        [_usual_texts(typical.usual, in_input_types)[place] for place in shown],
         p_values, statistic, shares, found.distances, typical.shares[shown],
         np.argsort(-np.nan_to_num(shares), axis=1, kind="stable"),
         np.all(found.shares < MIN_SHARE, axis=1),
     )  # fmt: skip
 
 
-def _usual_texts(usual: TypicalValues, resolve_names: Any) -> list[str]:
+def _usual_texts(usual: TypicalValues, in_input_types: Any) -> list[str]:
     """Return the typical values of each column."""
-    low, median, high = resolve_names(usual.quantiles).to_numpy(object)
+    low, median, high = in_input_types(usual.quantiles).to_numpy(object)
     n_columns, most = len(usual.frequent), max(map(len, usual.frequent))
     ranked = np.full((most, n_columns), np.nan)
     for place, of_column in enumerate(usual.frequent):
         ranked[: len(of_column), place] = [value for value, _ in of_column]
-    levels = resolve_names(ranked).to_numpy(object)
+    levels = in_input_types(ranked).to_numpy(object)
     texts = []
     for place, of_column in enumerate(usual.frequent):
         first, last, middle = _numbers([of[place] for of in (low, high, median)])

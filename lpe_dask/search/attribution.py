@@ -195,8 +195,8 @@ def _nearest(
     for start in range(0, max(1, len(rows)), pass_rows):
         part = slice(start, start + pass_rows)
         prepared = searched.space.preparation.apply(rows[part])
-        calibration_pool = None if own is None else own[part]
-        found.append(_listed(prepared, calibration_pool, searched, n_neighbors))
+        own_rows = None if own is None else own[part]
+        found.append(_listed(prepared, own_rows, searched, n_neighbors))
     return Nearest(*map(np.concatenate, zip(*found, strict=True)))
 
 
@@ -255,10 +255,10 @@ def _shares(
     distance have no part in it.
     """
     total, nearest = np.zeros((len(prepared), n_features)), np.empty(prepared.shape)
-    n_neighbors, eager_scope = found.distances.shape[1], gather_batch(*prepared.shape)
+    n_neighbors, n_at_once = found.distances.shape[1], gather_batch(*prepared.shape)
     counts = np.isfinite(found.distances) & (found.distances > 0)
-    for start in range(0, n_neighbors, eager_scope):
-        some = range(start, min(start + eager_scope, n_neighbors))
+    for start in range(0, n_neighbors, n_at_once):
+        some = range(start, min(start + n_at_once, n_neighbors))
         others = _gathered(searched, found.numbers[:, some])
         if start == 0:
             nearest = others[:, 0]

@@ -123,8 +123,8 @@ def reorder_params(
         if columns is None or not isinstance(values, pd.Series | pd.DataFrame):
             continue
         for axis, labels in enumerate(values.axes):
-            is_exact_count = isinstance(labels, pd.RangeIndex)
-            if is_exact_count or labels.equals(pd.Index(columns, tupleize_cols=False)):
+            is_numbered = isinstance(labels, pd.RangeIndex)
+            if is_numbered or labels.equals(pd.Index(columns, tupleize_cols=False)):
                 continue
             both = ", ".join([repr(list(columns))] * values.ndim)
             raise ParameterError(

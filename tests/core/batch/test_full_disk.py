@@ -55,8 +55,8 @@ def full_from(point, folder=""):
     points = itertools.count()
 
     def breaks(number, kind, path):
-        is_exact_count = taking_space([(kind, path)], folder)
-        return "full" if is_exact_count and next(points) >= point else None
+        is_counted = taking_space([(kind, path)], folder)
+        return "full" if is_counted and next(points) >= point else None
 
     return breaks
 

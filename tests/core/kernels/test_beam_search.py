@@ -72,14 +72,12 @@ def test_finish__is_never_less_than_the_definition(
     """Whatever an index says: K different rows, none of them the query, or inf."""
     reference = in_blocks("nn_descent", points, data.draw(row_parts(len(points))))
     indexes = indexes_of(reference, corrupted(corruption, seed, blocks=range(99)))
-    scores_nominal_rows = data.draw(st.booleans())
-    numbers = np.arange(len(points)) if scores_nominal_rows else None
+    is_own = data.draw(st.booleans())
+    numbers = np.arange(len(points)) if is_own else None
 
     found = _search(reference, indexes, points, n_neighbors, numbers, width=n_neighbors)
 
-    exact = definitions.knn_radii(
-        points, points, n_neighbors, exclude_self=scores_nominal_rows
-    )
+    exact = definitions.knn_radii(points, points, n_neighbors, exclude_self=is_own)
     assert (found >= exact).all()
 
 

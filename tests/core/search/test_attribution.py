@@ -203,7 +203,7 @@ def test_attribute__in_many_passes_has_the_same_bits(algorithm, aggregation, mon
     options = {"with_samples": True}
     searched = searched_in(reference, algorithm, statistic, 100, **options)
     rows, numbers = chunked(queries, 90), np.arange(90) * 5
-    eager_scope = [
+    at_once = [
         joined(attribute(rows, searched, 1)), joined(attribute(rows, searched, 1, numbers)),
         joined(list_nearest(rows, searched, 1, 60, numbers)),
     ]  # fmt: skip
@@ -218,10 +218,10 @@ def test_attribute__in_many_passes_has_the_same_bits(algorithm, aggregation, mon
         joined(list_nearest(rows, searched, 3, 60, numbers)),
     ]  # fmt: skip
 
-    for some, right in zip(in_passes, eager_scope, strict=True):
+    for some, right in zip(in_passes, at_once, strict=True):
         for values, expected in zip(some, right, strict=True):
             np.testing.assert_array_equal(values, expected)
-    _, shares, *_ = eager_scope[0]
+    _, shares, *_ = at_once[0]
     assert np.isnan(shares[7]).all()
     assert not np.isnan(shares[8]).any()
 

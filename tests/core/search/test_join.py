@@ -165,8 +165,8 @@ def test_join__says_on_which_side_of_a_bound_a_mean_is(algorithm, data, n_featur
         ).compute()
 
     np.testing.assert_array_equal(found[:-1] <= bound, means <= bound)
-    exceeds_float64 = means > bound
-    np.testing.assert_array_equal(found[:-1][exceeds_float64], means[exceeds_float64])
+    is_beyond = means > bound
+    np.testing.assert_array_equal(found[:-1][is_beyond], means[is_beyond])
     assert np.isnan(found[-1])
 
 

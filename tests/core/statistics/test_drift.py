@@ -284,10 +284,10 @@ def test_evidence__of_series_without_change_is_as_rare_as_promised(
 ):
     """200 series with the slow tests, else 20: a model each, and a pool of rows."""
     is_slow = (draw, n, k, is_mean, n_rows, n_runs, calibration) not in FEW_SERIES
-    n_series, n_pool = (200, 250_000) if is_slow else (20, 100_000)
+    n_series, n_new = (200, 250_000) if is_slow else (20, 100_000)
     rng, n_false = np.random.default_rng([6, n, k, n_rows]), 0
     for _ in range(n_series):
-        rows, new = DRAWS[draw](rng, n), DRAWS[draw](rng, n_pool)
+        rows, new = DRAWS[draw](rng, n), DRAWS[draw](rng, n_new)
         bins, found = found_by(calibration, rows, new, k, is_mean=is_mean)
         n_false += has_evidence(bins, found, calibration, n_rows, n_runs, rng)
 

@@ -109,7 +109,7 @@ def test_run__of_a_month_with_kills_replays_a_refit_and_a_backfill(caplog):
             BreakingFileSystem.repair(at(point, "dies"))
             with suppress(Death):
                 lpe_dask.run("job.toml", date=day(number), overwrite=is_done)
-            n_killed += BreakingFileSystem.is_stale
+            n_killed += BreakingFileSystem.is_dead
             BreakingFileSystem.repair()
             age_locks()
 
