@@ -7,7 +7,6 @@ from .explanations import explain_output as explain_output
 from .explanations import format_explanations as format_explanations
 from .explanations import has_explanations as has_explanations
 from .fingerprint import FINGERPRINT_KEY as FINGERPRINT_KEY
-from .inputs import open_feature_columns as open_feature_columns
 from .inputs import tables_to_score as tables_to_score
 from .job import ClusterSection as ClusterSection
 from .job import cluster_section as cluster_section

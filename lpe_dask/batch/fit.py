@@ -22,7 +22,6 @@ from lpe_dask.batch.fingerprint import digest
 from lpe_dask.batch.inputs import (
     check_unchanged,
     csv_setting,
-    open_feature_columns,
     paths_of,
 )
 from lpe_dask.batch.job import Job
@@ -49,6 +48,7 @@ from lpe_dask.tables import (
     Paths,
     as_paths,
     categorical_positions,
+    open_features,
 )
 
 logger = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     nominal = data if job.scores_nominal_rows else paths_of(section.data, job.csv)
     parameters = with_defaults(job.lpe_arguments)
     try:
-        table, frame = open_feature_columns(
+        table, frame = open_features(
             nominal, section.measured, categorical=parameters["categorical"]
         )
     except ExclusionError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lpe_dask.batch.errors import JobKeyError, RunError
@@ -12,25 +12,17 @@ from lpe_dask.batch.job import Job, Source
 from lpe_dask.model import Fitted
 from lpe_dask.tables import (
     CsvOptions,
-    ExcludedColumns,
     FileTable,
     Paths,
     TableFiles,
-    categorical_positions,
-    check_numeric,
-    check_value_types,
-    column_label,
     column_types,
     find_files,
     format_paths,
-    open_table,
+    open_features,
     path_exists,
-    resolve_columns,
     resolve_names,
-    select_columns,
     with_csv,
 )
-from lpe_dask.tasks import meta_of
 
 logger = logging.getLogger(__name__)
 
@@ -55,57 +47,12 @@ def csv_setting(job: Job) -> dict[str, Any]:
     return {"csv": given} if given else {}
 
 
-def open_feature_columns(
-    path: Paths,
-    given: Sequence[Any] | ExcludedColumns | None,
-    names: Sequence[Any] | None = None,
-    *,
-    categorical: str | Sequence[Any] | None = None,
-    kinds: Mapping[int, str | None] | None = None,
-) -> tuple[FileTable, Any]:
-    """Return a table in files, and the frame of its columns to measure.
-
-    These are numbers, but for categorical columns. Errors name the files.
-
-    Parameters
-    ----------
-    path : str, path, or a sequence of them
-    given : sequence or ExcludedColumns, optional
-        Columns to measure as a user gives them, see `column_names.resolve_names`.
-    names : sequence, optional
-        Columns to measure if none are given, by their exact names; None: all.
-    categorical : {None, "auto"} or sequence
-        The categorical columns of nominal rows.
-    kinds : mapping of int to str or None, optional
-        Those of rows to score, by position, and what the nominal rows have there, as far as
-        that is known: see `Categories.kinds` and `Fit.kinds`.
-    """
-    kinds, given = kinds or {}, resolve_columns(path, given, categorical)
-    table = open_table(path, names if given is None else given, kinds, categorical)
-    frame = table.frame()
-    chosen = names if given is None else resolve_names(given, frame.columns)
-    try:
-        if chosen is None:
-            chosen = table.default_columns(categorical)
-        table.check_same(chosen)
-        frame = select_columns(frame, chosen)
-        if len(frame.columns) == 0:
-            raise ValueError("no columns to measure. Name some (columns=, --columns).")
-        found = table.kinds(list(frame.columns))
-        places = {*kinds, *categorical_positions(frame, found, categorical)}
-        check_value_types(found, list(map(column_label, frame.columns)), kinds)
-        check_numeric(meta_of(frame), but=places)
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"{format_paths(path)}: {error}") from error
-    return table, frame
-
-
 def tables_to_score(
     model: Fitted, data: Paths, columns: Sequence[Any] | None
 ) -> tuple[FileTable, Any]:
     """Return a table in files, and of it the frame of columns that a model measures."""
     kinds = column_types(model.categories)
-    table, rows = open_feature_columns(data, columns, model.columns, kinds=kinds)
+    table, rows = open_features(data, columns, model.columns, kinds=kinds)
     if len(rows.columns) != model.n_features:
         raise ValueError(
             f"{format_paths(data)} has {len(rows.columns)} columns to measure, but the "

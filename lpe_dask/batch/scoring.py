@@ -41,7 +41,6 @@ from lpe_dask.batch.inputs import (
     check_unchanged,
     csv_setting,
     match_names,
-    open_feature_columns,
     select_carried_columns,
     tables_to_score,
 )
@@ -69,6 +68,7 @@ from lpe_dask.tables import (
     Paths,
     TableError,
     as_paths,
+    open_features,
 )
 from lpe_dask.tasks import RowCount, compute, eager_scope
 
@@ -469,7 +469,7 @@ def prepare_scoring(
         table, rows, level = origin.table, origin.nominal, origin.parameters["alpha"]
         if not job.scores_nominal_rows:
             columns = list(rows.columns)
-            table, rows = open_feature_columns(data, None, columns, kinds=origin.kinds)
+            table, rows = open_features(data, None, columns, kinds=origin.kinds)
     else:
         table, rows = tables_to_score(origin, data, given.columns)
         level = origin.alpha  # of its fit, whatever was set later

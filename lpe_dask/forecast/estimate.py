@@ -21,7 +21,6 @@ from lpe_dask.batch import (
     check_not_with_model,
     errors_with_location,
     next_job,
-    open_feature_columns,
     prepare,
     tables_to_score,
 )
@@ -58,6 +57,7 @@ from lpe_dask.tables import (
     is_path_like,
     learn_categories,
     learn_offsets,
+    open_features,
     read_table,
     select_columns,
     with_csv,
@@ -342,7 +342,7 @@ def _open(
         X = as_table(X) if columns is None else select_columns(X, columns)
         categories = categories or _sampled_categories(X, categorical)
         return _sampled(X, None, categories, minima)
-    table, measured = open_feature_columns(
+    table, measured = open_features(
         X, columns, kinds=column_types(categories), categorical=categorical
     )
     categories = categories or _sampled_categories(measured, categorical)

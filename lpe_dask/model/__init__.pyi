@@ -8,7 +8,6 @@ from .detector import LPE as LPE
 from .detector import fitted_of as fitted_of
 from .detector import load as load
 from .detector import score as score
-from .explanation import MIN_SHARE as MIN_SHARE
 from .explanation import Explanation as Explanation
 from .explanation import explain_rows as explain_rows
 from .fitted import FITTED_ROWS_WARNING as FITTED_ROWS_WARNING

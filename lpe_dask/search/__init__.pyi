@@ -25,7 +25,6 @@ from .plan import ProblemSize as ProblemSize
 from .plan import SearchPlan as SearchPlan
 from .plan import Statistic as Statistic
 from .plan import n_shares as n_shares
-from .plan import sample_neighbors as sample_neighbors
 from .preparation import Preparation as Preparation
 from .preparation import Scaling as Scaling
 from .preparation import numeric_columns as numeric_columns

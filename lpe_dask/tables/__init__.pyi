@@ -1,5 +1,4 @@
 from .arrays import as_array as as_array
-from .categories import MAX_LEVELS as MAX_LEVELS
 from .categories import Categories as Categories
 from .categories import column_types as column_types
 from .categories import new_levels as new_levels
@@ -20,6 +19,7 @@ from .errors import TableError as TableError
 from .exact_numbers import MAX_EXACT as MAX_EXACT
 from .exact_numbers import NO_OFFSETS as NO_OFFSETS
 from .exact_numbers import ColumnOffsets as ColumnOffsets
+from .feature_files import open_features as open_features
 from .fit_input import FitInput as FitInput
 from .interop import ConvertedTable as ConvertedTable
 from .interop import as_table as as_table
@@ -56,12 +56,8 @@ from .table_files import as_paths as as_paths
 from .table_files import find_files as find_files
 from .table_files import format_paths as format_paths
 from .table_files import is_path_like as is_path_like
-from .table_files import open_table as open_table
 from .table_files import path_exists as path_exists
 from .table_files import read_frame as read_frame
-from .table_files import resolve_columns as resolve_columns
 from .value_ranges import ValueRanges as ValueRanges
 from .value_ranges import count_new_values as count_new_values
 from .value_types import LEVEL_TYPES as LEVEL_TYPES
-from .value_types import check_value_types as check_value_types
-from .value_types import column_label as column_label
