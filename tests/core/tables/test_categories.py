@@ -15,13 +15,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import scipy.sparse
 from dask.sizeof import sizeof
 from hypothesis import given
 from hypothesis import strategies as st
 
 from choosing import mostly_dealt, mostly_full
-from lpe_dask import LPE
 from lpe_dask.tables import levels
 from lpe_dask.tables.categories import (
     MAX_CHARACTERS,
@@ -318,23 +316,6 @@ def test_categorical__of_nothing_else(values, kind):
 
     with pytest.raises(TypeError, match=r"text, categories, booleans or whole.*'odd' has"):
         learn_categories(X, ["odd"])
-
-
-@pytest.mark.parametrize(
-    ("X", "message"),
-    [
-        (np.ones(3), "Expected 2D array, got 1D array"),
-        (da.ones(3), "Expected 2D array, got 1D array"),
-        (da.from_array(np.ones(3)).sum(), "Expected 2D array"),
-        (scipy.sparse.eye_array(3).tocsr(), "Sparse data was passed"),
-        (da.ones((3, 3)).map_blocks(scipy.sparse.csr_matrix), "Sparse data was passed"),
-        (da.ones((3, 3))[:, da.ones(3) > 0], "unknown number of columns"),
-    ],
-)
-@pytest.mark.parametrize("categorical", ["auto", [0]])
-def test_categorical__of_what_is_no_table_is_refused_as_without(X, message, categorical):
-    with pytest.raises((TypeError, ValueError), match=message):
-        LPE(1, categorical=categorical).fit(X)
 
 
 @pytest.mark.parametrize(

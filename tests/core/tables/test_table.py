@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 import lpe_dask
 from lpe_dask import LPE
-from lpe_dask.tables.columns import select_columns
 from lpe_dask.tables.errors import PrecisionError
 from lpe_dask.tables.numeric import check_numeric, float_rows
 from lpe_dask.tables.table import read_table
@@ -25,6 +24,7 @@ from strategies import row_chunks
 
 ROWS = np.array([[1, 0], [2, 1], [3, 1], [5, 0], [8, 1], [13, 0]])
 NAMES = ["number", "flag"]
+DAY = pd.Timestamp(0)
 
 
 def frame_of(dtypes=None, index=None):
@@ -89,42 +89,21 @@ def test_dask_frame__that_says_float64_gives_it():
     assert rows.dtype == rows.compute().dtype == np.float64
 
 
-@pytest.mark.parametrize("dtype", ["Int64", "Float64", "boolean", "int64[pyarrow]"])
-@pytest.mark.parametrize("kind", ["pandas", "dask"])
-def test_read_table__missing_values_are_nan(dtype, kind):
-    frame = pd.DataFrame(
-        {"x": pd.array([1, None, 0], dtype=dtype), "y": [1.0, 2.0, np.inf]}
-    )
-
-    table = read_table(frame if kind == "pandas" else dd.from_pandas(frame, npartitions=2))
-
-    np.testing.assert_array_equal(computed(table), [[1, 1], [np.nan, 2], [0, np.inf]])
-
-
 @pytest.mark.parametrize(
-    ("values", "dtype"),
-    [
-        (["a", "b"], "str"),
-        (["a", "b"], "object"),
-        ([1, 2], "category"),
-        (["2020-01-01", "2020-01-02"], "datetime64[ns]"),
-        ([1, 2], "timedelta64[ns]"),
-        ([1, 2], "Sparse[float64]"),
-    ],
+    "dtype", ["Int64", "Float64", "boolean", "int64[pyarrow]", "object"]
 )
-@pytest.mark.parametrize("is_lazy", [False, True])
-def test_check_numeric__names_what_is_no_number_and_what_to_write(values, dtype, is_lazy):
-    frame = pd.DataFrame({"size": [1, 2], "odd": pd.Series(values).astype(dtype), "age": 3})
-    if is_lazy:
-        frame = dd.from_pandas(frame, npartitions=1)
+@pytest.mark.parametrize("values", [[1, None, 0], [None, None, None]])
+def test_read_table__missing_values_are_nan(dtype, values):
+    frame = pd.DataFrame({"x": pd.Series(values, dtype=dtype), "y": [1.0, 2.0, np.inf]})
+    with dask.config.set({"dataframe.convert-string": False}):
+        kinds = [frame, dd.from_pandas(frame, npartitions=2)]
+    if dtype == "object":
+        array = frame.to_numpy(object)
+        kinds += [array, da.from_array(array, chunks=(2, 1))]
 
-    with pytest.raises(TypeError) as caught:
-        check_numeric(frame)
-
-    message = str(caught.value)
-    assert "'odd'" in message
-    assert "columns=['size', 'age']" in message
-    assert "--columns size,age" in message
+    expected = np.c_[np.array(values, float), frame["y"]]
+    for X in kinds:
+        np.testing.assert_array_equal(computed(read_table(X)), expected)
 
 
 def test_check_numeric__says_that_there_are_no_numbers_at_all():
@@ -132,31 +111,83 @@ def test_check_numeric__says_that_there_are_no_numbers_at_all():
         check_numeric(pd.DataFrame({"odd": ["a", "b"]}))
 
 
+def objects(value):
+    """Return numbers as objects, and one that is perhaps no number."""
+    rows = ROWS.astype(object)
+    rows[3, 1] = value
+    return rows
+
+
+INVALID_INPUT = [
+    (
+        da.zeros((4, 2), chunks=2)[:, da.zeros(2, chunks=2) < 1],
+        TypeError,
+        r"unknown number of columns.*compute_chunk_sizes\(\)",
+    ),
+    *(
+        (X, ValueError, r"Expected 2D array.* the shape \((4|n),\)\. Reshape your data")
+        for X in (
+            np.zeros(4),
+            da.zeros(4),
+            dd.from_pandas(frame_of(), npartitions=2)["flag"],
+        )
+    ),
+    (da.zeros(4).sum(), ValueError, "Expected 2D array"),
+    (da.zeros((4, 0)), ValueError, r"0 feature\(s\)"),
+    (np.zeros((4, 0)), ValueError, r"0 feature\(s\)"),
+    (pd.DataFrame(index=[1, 2]), ValueError, r"0 feature\(s\)"),
+    (np.array([["a", "b"]]), TypeError, r"not: 0 \(\w+\), 1 .* categorical=\[0, 1\]"),
+    (
+        da.from_array(np.array([["a", "b"]])),
+        TypeError,
+        r"not: 0 \(string\), 1 .* categorical=\[0, 1\]",
+    ),
+    *((objects(value), TypeError, r"not: 1 \(") for value in ("a", "1", {"a": 1}, DAY)),
+    *(
+        (X, TypeError, "must be .* or booleans")
+        for kind in ("datetime64[s]", "timedelta64[s]")
+        for X in (np.zeros((4, 2), kind), da.zeros((4, 2), dtype=kind))
+    ),
+    (objects(1j), ValueError, "Complex data not supported"),
+    (np.zeros((2, 2), complex), ValueError, "Complex data not supported"),
+    (da.zeros((4, 2), dtype=complex), ValueError, "Complex"),
+    *(
+        (X, ValueError, r"Complex .* \['number', 'flag'\]")
+        for X in (frame_of(complex), dd.from_pandas(frame_of(complex), npartitions=2))
+    ),
+    (scipy.sparse.csr_array(np.eye(3)), TypeError, "Sparse data was passed"),
+    (
+        da.ones((3, 3)).map_blocks(scipy.sparse.csr_matrix),
+        TypeError,
+        "Sparse data was passed",
+    ),
+    (
+        frame_of().assign(odd=pd.Series([0.5] * 6, dtype="Sparse[float64]")),
+        TypeError,
+        r"'odd' \(Sparse.*columns=\['number', 'flag'\] \(--columns number,flag\)",
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("X", "error", "message"),
+    ("X", "error", "message", "categorical"),
     [
-        (
-            da.zeros((4, 2), chunks=2)[:, da.zeros(2, chunks=2) < 1],
-            TypeError,
-            r"unknown number of columns.*compute_chunk_sizes\(\)",
-        ),
-        (da.zeros(4), ValueError, "reshape"),
-        (da.zeros((4, 2), dtype=complex), ValueError, "Complex"),
-        (da.zeros((4, 0)), ValueError, r"0 feature\(s\)"),
-        (np.zeros(4), ValueError, "reshape"),
-        (np.zeros((2, 2), complex), ValueError, "Complex"),
-        (np.zeros((4, 0)), ValueError, r"0 feature\(s\)"),
-        (np.array([["a", "b"]]), TypeError, r"not: 0 \(\w+\), 1 .* categorical=\[0, 1\]"),
-        (np.zeros((4, 2), "datetime64[s]"), TypeError, "dtype datetime64"),
-        (frame_of(complex), ValueError, r"Complex .* \['number', 'flag'\]"),
-        (scipy.sparse.csr_array(np.eye(3)), TypeError, "[Ss]parse"),
-        (pd.DataFrame(index=[1, 2]), ValueError, r"0 feature\(s\)"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ValueError, "must differ"),
+        *((*case, None) for case in INVALID_INPUT),
+        *((*case, "auto") for case in INVALID_INPUT if "not: " not in case[2]),
     ],
 )
-def test_read_table__refuses(X, error, message):
-    with pytest.raises(error, match=message):
-        read_table(X)
+def test_fit__refuses(X, error, message, categorical, at_most_computes):
+    """Before anything is computed, also where text and objects may be categories."""
+    with at_most_computes(0), pytest.raises(error, match=message):
+        LPE(2, categorical=categorical).fit(X)
+
+
+def test_objects__in_a_dask_frame_are_refused_by_the_tasks_that_read_them():
+    with dask.config.set({"dataframe.convert-string": False}):
+        X = dd.from_pandas(pd.DataFrame(objects("a"), columns=NAMES), npartitions=2)
+
+    with pytest.raises(TypeError, match=r"not: 'flag' \(object\).*columns=\['number'\]"):
+        LPE(2).fit(X)
 
 
 @pytest.mark.parametrize(("n_rows", "n_chunks"), [(0, 1), (100_000, 1), (2**21, 8)])
@@ -173,14 +204,6 @@ def of_unknown_chunks(rows, chunks=2):
     padded = np.concatenate([np.full((chunks, rows.shape[1]), -1.0), rows])
     X = da.from_array(padded, chunks=(chunks, 1))
     return X[X[:, 0] > 0]
-
-
-def test_unknown_chunks__of_an_array_are_read_without_computing(at_most_computes):
-    with at_most_computes(0):
-        table = read_table(of_unknown_chunks(ROWS))
-
-    assert np.isnan(table.rows.shape[0])
-    np.testing.assert_array_equal(computed(table), ROWS)
 
 
 def test_unknown_chunks__are_scored_lazily_like_any_others(at_most_computes):
@@ -211,16 +234,9 @@ def test_unknown_chunks__of_nominal_rows_are_computed_by_fit(calibration, caplog
     assert messages == [
         "the 4 chunks of the nominal rows had unknown lengths, which were computed: 6 rows"
     ]
-
-
-@pytest.mark.parametrize("kind", ["numpy", "known", "frame"])
-def test_known_chunks__are_nothing_to_tell(kind, caplog):
-    caplog.set_level("INFO", logger="lpe_dask")
-    frame = dd.from_pandas(frame_of(), npartitions=2)
-    kinds = {"numpy": ROWS, "known": da.from_array(ROWS), "frame": frame}
-
-    LPE(2).fit(kinds[kind])
-
+    caplog.clear()
+    for X in (ROWS, da.from_array(ROWS), dd.from_pandas(frame_of(), npartitions=2)):
+        LPE(**arguments).fit(X)
     assert "lengths" not in caplog.text
 
 
@@ -291,6 +307,13 @@ def test_float_rows__of_an_array_of_rows_are_no_copy():
     assert np.shares_memory(float_rows(pd.DataFrame(rows, copy=False)), rows)
 
 
+@functools.cache
+def of_numpy(n_neighbors):
+    """Return p-values of the rows among themselves, and of the same rows as new ones."""
+    own = lpe_dask.score(ROWS, n_neighbors=n_neighbors)
+    return own, lpe_dask.score(ROWS, ROWS, n_neighbors=n_neighbors)
+
+
 INDEXES = {
     "repeated": pd.Index([7, 7, 3, 3, 3, 0]),
     "text": pd.Index(list("zyxabc"), name="who"),
@@ -300,35 +323,22 @@ INDEXES = {
 
 
 @pytest.mark.parametrize("index", INDEXES)
-def test_pandas__keeps_any_index(index):
+def test_frame__keeps_any_index(index):
     frame = frame_of(index=INDEXES[index])
+    own, new = of_numpy(2)
 
     p_values = lpe_dask.score(frame, n_neighbors=2)
 
     pd.testing.assert_index_equal(p_values.index, frame.index)
-    np.testing.assert_array_equal(p_values, lpe_dask.score(ROWS, n_neighbors=2))
-
-
-@pytest.mark.parametrize("index", ["repeated", "text", "time"])
-def test_dask_frame__keeps_any_index(index):
-    frame = frame_of(index=INDEXES[index])
+    np.testing.assert_array_equal(p_values, own)
+    if index == "two levels":  # which Dask does not have
+        return
     ddf = dd.from_pandas(frame, npartitions=3, sort=False)
-
-    own = lpe_dask.score(ddf, n_neighbors=2)
-    new = lpe_dask.score(ddf, nominal=ROWS, n_neighbors=2)
-
-    for series in (own, new):
+    for nominal, expected in ((None, own), (ROWS, new)):
+        series = lpe_dask.score(ddf, nominal, n_neighbors=2)
         assert series.npartitions == ddf.npartitions
         assert series.compute().index.tolist() == frame.index.tolist()
-    np.testing.assert_array_equal(own.compute(), lpe_dask.score(ROWS, n_neighbors=2))
-    np.testing.assert_array_equal(new.compute(), lpe_dask.score(ROWS, ROWS, n_neighbors=2))
-
-
-@functools.cache
-def of_numpy(n_neighbors):
-    """Return p-values of the rows among themselves, and of the same rows as new ones."""
-    own = lpe_dask.score(ROWS, n_neighbors=n_neighbors)
-    return own, lpe_dask.score(ROWS, ROWS, n_neighbors=n_neighbors)
+        np.testing.assert_array_equal(series.compute(), expected)
 
 
 @given(data=st.data(), chunks=row_chunks(6), n_neighbors=st.integers(1, 5))
@@ -350,53 +360,10 @@ def test_dask_frame__with_empty_partitions_is_like_numpy(data, chunks, n_neighbo
     np.testing.assert_array_equal((own, new), of_numpy(n_neighbors))
 
 
-def test_dask_array__with_empty_chunks():
-    nominal = da.from_array(ROWS, chunks=((0, 2, 0, 4, 0), 2))
-
-    p_values = lpe_dask.score(nominal, n_neighbors=2)
-
-    assert p_values.chunks == ((0, 2, 0, 4, 0),)
-    np.testing.assert_array_equal(p_values.compute(), lpe_dask.score(ROWS, n_neighbors=2))
-
-
-def test_dask_frame__of_missing_values_only():
-    frame = frame_of({"number": "Int64", "flag": "boolean"})
-    frame.iloc[:3] = pd.NA
-    ddf = dd.from_pandas(frame, npartitions=2)
-
-    p_values = lpe_dask.score(ddf, nominal=ROWS, n_neighbors=2).compute()
-
-    assert p_values.isna().tolist() == [True] * 3 + [False] * 3
-
-
-@pytest.mark.parametrize("columns", [None, NAMES])
-def test_score__takes_a_list_of_paths_as_one_table(tmp_path, columns):
-    paths = [str(tmp_path / "b.parquet"), tmp_path / "a.parquet"]
-    frame_of().iloc[:4].to_parquet(paths[0])
-    frame_of().iloc[4:].to_parquet(paths[1])
-
-    p_values = lpe_dask.score(paths, columns=columns, n_neighbors=2)
-
-    np.testing.assert_array_equal(p_values, lpe_dask.score(ROWS, n_neighbors=2))
-    model = LPE(2).fit(tuple(paths))
-    np.testing.assert_array_equal(model.score_samples(paths), model.score_samples(ROWS))
-
-
-def test_score__takes_a_list_of_lists_of_numbers_for_rows():
-    p_values = lpe_dask.score(ROWS.tolist(), n_neighbors=2)
-
-    np.testing.assert_array_equal(p_values, lpe_dask.score(ROWS, n_neighbors=2))
-
-
 @pytest.mark.parametrize("kind", [ROWS, da.from_array(ROWS)])
 def test_select_columns__is_for_frames(kind):
     with pytest.raises(TypeError, match=r"X\[:, \[0, 1\]\]"):
         lpe_dask.score(kind, columns=["a"])
-
-
-def test_select_columns__names_what_is_missing():
-    with pytest.raises(ValueError, match=r"lack the columns \['size'\].*'number', 'flag'"):
-        select_columns(frame_of(), ["flag", "size"])
 
 
 def test_number_of_columns__of_an_array_must_be_that_of_fit():
