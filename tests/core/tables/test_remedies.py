@@ -77,37 +77,27 @@ def refused(table, **options):
     return said
 
 
-def check_accepted(table, said, **options):
+def check_accepted(table, said):
     for given in said:
-        p_values = np.asarray(lpe_dask.score(table, n_neighbors=3, **options | given))
+        p_values = np.asarray(lpe_dask.score(table, n_neighbors=3, **given))
         assert not np.isnan(p_values).any()
 
 
-@pytest.mark.parametrize("odd", OTHERS.values(), ids=OTHERS)
-def test_check_numeric__says_that_other_columns_are_to_be_left_out(odd):
-    table = frame_of(odd)
+@pytest.mark.parametrize("kind", OTHERS | CATEGORIES)
+def test_check_numeric__says_what_can_be_done_about_columns(kind):
+    """Leave them out; or measure text and categories as equal or different."""
+    table = frame_of((OTHERS | CATEGORIES)[kind])
+    both = {"categorical": ["odd", "word"]}
+    if kind in OTHERS:
+        both = {"columns": ["x", "word"], "categorical": ["word"]}
 
     said = refused(table)
     again = refused(table, categorical=["word"])
 
-    assert said == [{"columns": ["x"]}, {"columns": ["x", "word"], "categorical": ["word"]}]
+    assert said == [{"columns": ["x"]}, both]
     check_accepted(table, said)
-    assert again == [{"columns": ["x", "word"]}]
-    check_accepted(table, again, categorical=["word"])
-
-
-@pytest.mark.parametrize("odd", CATEGORIES.values(), ids=CATEGORIES)
-def test_check_numeric__says_that_text_and_categories_can_be_measured(odd):
-    table = frame_of(odd)
-
-    said = refused(table)
-    again = refused(table, categorical=["word"])
-
-    assert said == [{"columns": ["x"]}, {"categorical": ["odd", "word"]}]
-    check_accepted(table, said)
-    assert again == [{"columns": ["x", "word"]}, {"categorical": ["odd", "word"]}]
-    check_accepted(table, again[:1], categorical=["word"])
-    check_accepted(table, again[1:])
+    assert again == [{"columns": ["x", "word"]}, *[both] * (kind in CATEGORIES)]
+    check_accepted(table, [{"categorical": ["word"]} | given for given in again])
 
 
 TABLES = (
