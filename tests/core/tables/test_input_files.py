@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -19,271 +20,154 @@ from lpe_dask.tables.table_files import open_table, read_frame
 PAGE = Path(__file__).parents[3] / "docs" / "input_files.md"
 
 
-def write(path, *values, **further):
+def write(path, x, **further):
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"x": [float(v) for v in values], **further}), path)
+    pq.write_table(pa.table({"x": x, **further}), path)
 
 
-def linked_file(t):
-    write(t / "elsewhere.parquet", 1, 2)
-    (t / "in").mkdir()
-    (t / "in" / "a.parquet").symlink_to(t / "elsewhere.parquet")
-    return t / "in"
+def write_tree(folder, tree):
+    """Write files, of a number or columns as Parquet; a path is that of a link."""
+    for name, content in tree.items():
+        path = folder / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if isinstance(content, int):
+            write(path, [float(content)])
+        elif isinstance(content, dict):
+            pq.write_table(pa.table(content), path)
+        elif isinstance(content, Path):
+            path.symlink_to(folder / content)
+        elif isinstance(content, bytes):
+            path.write_bytes(content)
+        elif content is not None:
+            content(path)
 
 
-def linked_folder(t):
-    write(t / "in" / "a.parquet", 1)
-    write(t / "days" / "b.parquet", 2)
-    (t / "in" / "days").symlink_to(t / "days")
-    return t / "in"
+def parquet():
+    pq.write_table(pa.table({"x": [1.0]}), file := BytesIO())
+    return file.getvalue()
 
 
-def linked_folder_by_glob(t):
-    linked_folder(t)
-    return t / "in" / "**" / "*.parquet"
+def hard_link(path):
+    os.link(path.with_name("a.pq"), path)
 
 
-def loop(t):
-    write(t / "in" / "sub" / "a.parquet", 1)
-    (t / "in" / "sub" / "back").symlink_to(t / "in")
-    return t / "in"
+def saved_model(path):
+    lpe_dask.LPE(1).fit(np.arange(9.0)[:, None]).save(path)
 
 
-def broken(t):
-    write(t / "in" / "a.parquet", 1)
-    (t / "in" / "gone").symlink_to(t / "nothing")
-    return t / "in"
+LINKED = {"in/a.pq": 1, "days/b.pq": 2, "in/days": Path("days")}
+LOOP = {"in/sub/a.pq": 1, "in/sub/back": Path("in")}
+HIDDEN = {"in/a.pq": 1, "in/_temporary/0/a.pq": 9, "in/.saved/a.pq": 9, "in/.b.pq": 9}
+DELTA = {"lake/delta/k=1/a.pq": 1, "lake/delta/_delta_log/": None}
+ICEBERG = {"ice/data/a.pq": 1, "ice/metadata/v1.metadata.json": b"{}"}
+OUTPUT = {"in/out/part-00000.pq": 1, "in/out/_summary.json": b"{}"}
+DIFFERING = {"in/a.pq": {"x": [1.0], "fee": [0.0]}, "in/b.pq": {"x": [2.0], "Fee": [0.0]}}
+OTHER_ORDER = {"in/a.pq": {"x": [1.0], "y": [5]}, "in/b.pq": {"y": [6], "x": [2.0]}}
+NO_ROWS = {"in/a.pq": 1, "in/b.pq": {"x": pa.array([], "f8")}}
+#: A key without a value.
+NULL = "k=__HIVE_DEFAULT_PARTITION__"
 
-
-def same_by_symlink(t):
-    write(t / "in" / "a.parquet", 1)
-    (t / "in" / "b.parquet").symlink_to("a.parquet")
-    return t / "in"
-
-
-def same_by_hard_link(t):
-    write(t / "in" / "a.parquet", 1)
-    os.link(t / "in" / "a.parquet", t / "in" / "b.parquet")
-    return [t / "in" / "a.parquet", t / "in" / "b.parquet"]
-
-
-def hidden(t):
-    write(t / "in" / "a.parquet", 1)
-    write(t / "in" / "_temporary" / "0" / "a.parquet", 9)
-    write(t / "in" / ".ipynb_checkpoints" / "a.parquet", 9)
-    write(t / "in" / ".b.parquet", 9)
-    return t / "in"
-
-
-def hidden_by_glob(t):
-    hidden(t)
-    return t / "in" / "**" / "*.parquet"
-
-
-def hidden_named(t):
-    write(t / "_in" / "_a.parquet", 1)
-    return t / "_in" / "_a.parquet"
-
-
-def hidden_fixed(t):
-    write(t / ".in" / "_data" / "a.parquet", 1)
-    return t / ".in" / "_data" / "*.parquet"
-
-
-def folders_by_glob(t):
-    write(t / "in" / "a" / "a.parquet", 1)
-    write(t / "in" / "b" / "b.parquet", 2)
-    return t / "in" / "*"
-
-
-def two_stars(t):
-    write(t / "in" / "a.parquet", 1)
-    return t / "in" / "**.parquet"
-
-
-def odd_name(name):
-    def make(t):
-        write(t / "in" / name / f"{name}.parquet", 1)
-        return t / "in" / name / f"{name}.parquet"
-
-    return make
-
-
-def odd_csv(t):
-    (t / "a::b.csv").write_text("x\n1\n")
-    return t / "a::b.csv"
-
-
-def delta(below):
-    def make(t):
-        write(t / "lake" / "delta" / "k=1" / "a.parquet", 1)
-        (t / "lake" / "delta" / "_delta_log").mkdir()
-        return [t / "lake" / one for one in below]
-
-    return make
-
-
-def linked_delta(t):
-    delta([])(t)
-    (t / "in").mkdir()
-    (t / "in" / "k=1").symlink_to(t / "lake" / "delta" / "k=1")
-    return t / "in"
-
-
-def iceberg(t):
-    write(t / "ice" / "data" / "a.parquet", 1)
-    (t / "ice" / "metadata").mkdir()
-    (t / "ice" / "metadata" / "v1.metadata.json").write_text("{}")
-    return t / "ice" / "data"
-
-
-def hudi(t):
-    write(t / "hudi" / "a.parquet", 1)
-    (t / "hudi" / ".hoodie").mkdir()
-    return t / "hudi"
-
-
-def output(name):
-    def make(t):
-        write(t / "in" / "out" / "part-00000.parquet", 1)
-        (t / "in" / "out" / name).write_text("{}")
-        return t / "in" / "out"
-
-    return make
-
-
-def mixed(t):
-    output("_summary.json")(t)
-    write(t / "in" / "a.parquet", 1)
-    return t / "in"
-
-
-def model(t):
-    lpe_dask.LPE(1).fit(np.arange(9.0)[:, None]).save(t / "model")
-    return t / "model"
-
-
-def keys(*folders, **further):
-    def make(t):
-        for i, folder in enumerate(folders):
-            columns = {name: [value] for name, value in further.items()}
-            write(t / "in" / folder / "a.parquet", i, **columns)
-        return t / "in"
-
-    return make
-
-
-def differing(t):
-    write(t / "in" / "a.parquet", 1, fee=[0.0])
-    write(t / "in" / "b.parquet", 2, Fee=[0.0])
-    return t / "in"
-
-
-def other_order(t):
-    write(t / "in" / "a.parquet", 1, y=[5.0])
-    pq.write_table(pa.table({"y": [6.0], "x": [2.0]}), t / "in" / "b.parquet")
-    return t / "in"
-
-
-def no_rows(t):
-    write(t / "in" / "a.parquet", 1)
-    pq.write_table(pa.table({"x": pa.array([], pa.float64())}), t / "in" / "b.parquet")
-    return t / "in"
-
-
-def content(change):
-    def make(t):
-        write(t / "a.parquet", 1)
-        (t / "a.parquet").write_bytes(change((t / "a.parquet").read_bytes()))
-        return t / "a.parquet"
-
-    return make
-
-
-#: What the error of a Delta table names; a key without a value.
-DELTA, NULL = "_delta_log.*deltalake", "k=__HIVE_DEFAULT_PARTITION__"
-
-#: Line of the page, what makes it, and the values of x or the message.
-CASES = [
-    ("a link to a file", linked_file, [1, 2]),
-    ("a link to a folder in a folder", linked_folder, [1, 2]),
-    ("a link to a folder in a folder", linked_folder_by_glob, [1, 2]),
-    ("a link to a folder that it is in", loop, r"link .*sub/back leads to .*in"),
-    ("a link to nothing", broken, r"link .*gone leads to"),
-    ("a file at two names, by a link", same_by_symlink, r"[ab]\.parquet are the same file"),
-    ("a file at two names, by a link", same_by_hard_link, r"are the same file"),
-    ("hidden files and folders (`_x`, `.x`) below a folder or glob", hidden, [1]),
-    ("hidden files and folders (`_x`, `.x`) below a folder or glob", hidden_by_glob, [1]),
-    ("a hidden file that is named outright", hidden_named, [1]),
-    ("a hidden file that is named outright", hidden_fixed, [1]),
-    ("a glob that finds folders", folders_by_glob, [1, 2]),
-    ("a glob with `**` beside other characters", two_stars, "only alone"),
-    *(
-        ("a name with `*`, `?`, `[`, `::`, `%20` or spaces that exists", make, [1])
-        for make in (*map(odd_name, ["a*", "b?", "c[1]", "d::e", "f%20g", "h i"]), odd_csv)
-    ),
-    *(
-        ("a Delta table, a file in it, or a folder above it", delta(below), DELTA)
-        for below in (["delta"], ["delta/*/*.parquet"], ["delta/k=1/a.parquet"], ["."])
-    ),
-    ("a Delta table, a file in it, or a folder above it", linked_delta, DELTA),
-    ("an Iceberg table", iceberg, "ice/metadata.*pyiceberg"),
-    ("a Hudi table", hudi, "hoodie.*spark"),
-    ("parts of a run that has not finished", output("_run.json"), "has not finished"),
-    ("the output of a run that is named", output("_summary.json"), [1]),
-    ("the output of a run beside other files in one folder", mixed, "in/out is the output"),
-    ("files of a saved model", model, "saved model"),
-    ("keys in names of folders", keys("k=007", "k=7"), {"k": ["007", "7"]}),
-    ("a key without a value", keys(NULL, "k=a"), {"k": [None, "a"]}),
-    ("a key with `%` escapes", keys("k=a%2Fb"), {"k": ["a/b"]}),
-    ("a key that is a column in the files, too", keys("k=1", k=5), {"k": [5]}),
-    ("folders of different keys", keys("k=1", "l=2"), "is in a folder of the key"),
-    ("files with different columns", differing, r"b\.parquet and .*a\.parquet.*--keep"),
-    ("files with columns in another order", other_order, {"x": [1, 2], "y": [5, 6]}),
-    ("a Parquet file without rows", no_rows, [1]),
-    *(
-        (
-            "a Parquet file of no bytes, cut short, or of another kind",
-            content(change),
-            r"a\.parquet is not",
-        )
-        for change in (lambda _: b"", lambda whole: whole[:-9], lambda _: b"x\n1\n")
-    ),
-]  # fmt: skip
+#: Line of the page -> cases: the values of x or the message, and what there is; perhaps
+#: which path is read.
+CASES = {
+    "a link to a file": [([1], {"b.pq": 1, "in/a.pq": Path("b.pq")})],
+    "a link to a folder in a folder": [([1, 2], LINKED), ([1, 2], LINKED, "in/**/*.pq")],
+    "a link to a folder that it is in": [("link .*sub/back leads to .*in", LOOP)],
+    "a link to nothing": [
+        ("link .*gone leads to", {"in/a.pq": 1, "in/gone": Path("nothing")})
+    ],
+    "a file at two names, by a link": [
+        (r"[ab]\.pq are the same file", {"in/a.pq": 1, "in/b.pq": Path("in/a.pq")}),
+        ("are the same file", {"in/a.pq": 1, "in/b.pq": hard_link}, "in/a.pq", "in/b.pq"),
+    ],
+    "hidden files and folders (`_x`, `.x`) below a folder or glob": [
+        ([1], HIDDEN),
+        ([1], HIDDEN, "in/**/*.pq"),
+    ],
+    "a hidden file that is named outright": [
+        ([1], {"_in/_a.pq": 1}, "_in/_a.pq"),
+        ([1], {".in/_data/a.pq": 1}, ".in/_data/*.pq"),
+    ],
+    "a glob that finds folders": [([1, 2], {"in/a/a.pq": 1, "in/b/b.pq": 2}, "in/*")],
+    "a glob with `**` beside other characters": [("only alone", LINKED, "in/**.pq")],
+    "a name with `*`, `?`, `[`, `::`, `%20` or spaces that exists": [
+        *(
+            ([1], {f"in/{name}/{name}.pq": 1}, f"in/{name}/{name}.pq")
+            for name in ("a*", "b?", "c[1]", "d::e", "f%20g", "h i")
+        ),
+        ([1], {"a::b.csv": b"x\n1\n"}, "a::b.csv"),
+    ],
+    "a Delta table, a file in it, or a folder above it": [
+        ("_delta_log.*deltalake", DELTA | {"in/k=1": Path("lake/delta/k=1")}, path)
+        for path in ("lake/delta", "lake/delta/*/*.pq", "lake/delta/k=1/a.pq", "lake", "in")
+    ],
+    "an Iceberg table": [("ice/metadata.*pyiceberg", ICEBERG, "ice/data")],
+    "a Hudi table": [("hoodie.*spark", {"hudi/a.pq": 1, "hudi/.hoodie/": None}, "hudi")],
+    "parts of a run that has not finished": [
+        ("has not finished", {"in/part-00000.pq": 1, "in/_run.json": b"{}"})
+    ],
+    "the output of a run that is named": [([1], OUTPUT, "in/out")],
+    "the output of a run beside other files in one folder": [
+        ("in/out is the output", OUTPUT | {"in/a.pq": 1})
+    ],
+    "files of a saved model": [("saved model", {"in": saved_model})],
+    "keys in names of folders": [
+        ({"k": ["007", "7"]}, {"in/k=007/a.pq": 0, "in/k=7/a.pq": 1})
+    ],
+    "a key without a value": [
+        ({"k": [None, "a"]}, {f"in/{NULL}/a.pq": 0, "in/k=a/a.pq": 1})
+    ],
+    "a key with `%` escapes": [({"k": ["a/b"]}, {"in/k=a%2Fb/a.pq": 0})],
+    "a key that is a column in the files, too": [
+        ({"k": [5]}, {"in/k=1/a.pq": {"x": [0.0], "k": [5]}})
+    ],
+    "folders of different keys": [
+        ("is in a folder of the key", {"in/k=1/a.pq": 0, "in/l=2/a.pq": 1})
+    ],
+    "files with different columns": [(r"b\.pq and .*a\.pq.*--keep", DIFFERING)],
+    "files with columns in another order": [({"x": [1, 2], "y": [5, 6]}, OTHER_ORDER)],
+    "a Parquet file without rows": [([1], NO_ROWS)],
+    "a Parquet file of no bytes, cut short, or of another kind": [
+        (r"a\.pq is not", {"in/a.pq": content})
+        for content in (b"", parquet()[:-9], b"x\n1\n")
+    ],
+}
 
 
 def as_csv(folder):
     """Write the files of a folder as CSV instead."""
-    for path in folder.glob("**/*.parquet"):
+    for path in folder.glob("**/*.pq"):
         pd.read_parquet(path).to_csv(path.with_suffix(".csv"), index=False)
         path.unlink()
 
 
-ABOUT_COLUMNS = [case for case in CASES if re.search(r"\bkeys?\b|columns", case[0])]
+ABOUT_COLUMNS = {line for line in CASES if re.search(r"\bkeys?\b|columns", line)}
 
 
 @pytest.mark.parametrize(
-    ("line", "make", "expected", "is_csv"),
-    [*((*case, False) for case in CASES), *((*case, True) for case in ABOUT_COLUMNS)],
+    ("line", "case", "is_csv"),
+    [
+        (line, case, is_csv)
+        for line, cases in CASES.items()
+        for case in cases
+        for is_csv in (False, True)[: 1 + (line in ABOUT_COLUMNS)]
+    ],
 )
-def test_open_table__does_what_the_page_says(tmp_path, line, make, expected, is_csv):
-    path = make(tmp_path)
+def test_open_table__does_what_the_page_says(tmp_path, line, case, is_csv):
+    expected, tree, *given = case
+    write_tree(tmp_path, tree)
     if is_csv:
-        as_csv(path)
-        expected = (
-            str(expected).replace("parquet", "csv")
-            if isinstance(expected, str)
-            else expected
-        )
+        as_csv(tmp_path)
+    paths = [tmp_path / path for path in given or ["in"]]
 
     if isinstance(expected, str):
+        expected = expected.replace("pq", "csv") if is_csv else expected
         with pytest.raises(ValueError, match=expected):
-            read_frame(path)
+            read_frame(paths)
         return
-    table = open_table(path)
-    for name, values in (
-        expected if isinstance(expected, dict) else {"x": expected}
-    ).items():
+    table = open_table(paths)
+    columns = expected if isinstance(expected, dict) else {"x": expected}
+    for name, values in columns.items():
         found = [v for part in table.parts for v in part.read([name])[name].to_pylist()]
         assert found == values
     assert len(table.frame().compute(scheduler="sync")) == len(found)
@@ -292,14 +176,14 @@ def test_open_table__does_what_the_page_says(tmp_path, line, make, expected, is_
 def test_page__has_a_line_for_each_case():
     lines = re.findall(r"^\| (?!what \||---)(.+?) \|", PAGE.read_text(), re.MULTILINE)
 
-    assert {*lines} == {line for line, *_ in CASES}
+    assert {*lines} == CASES.keys()
 
 
 def test_score__measures_no_key_that_is_not_named(tmp_path, caplog):
     rng = np.random.default_rng(0)
     for day in (1, 2):
         kinds = ["a", "b"] * 50
-        write(tmp_path / f"date=2026-11-0{day}" / "a.parquet", *rng.random(100), kind=kinds)
+        write(tmp_path / f"date=2026-11-0{day}" / "a.parquet", rng.random(100), kind=kinds)
     one, two = sorted(tmp_path.iterdir())
 
     actual = lpe_dask.score(two, nominal=one, categorical="auto").compute()
@@ -311,7 +195,8 @@ def test_score__measures_no_key_that_is_not_named(tmp_path, caplog):
 
 
 def test_score_files__needs_only_the_columns_that_it_uses_to_agree(tmp_path):
-    path, use = differing(tmp_path), {"columns": ["x"], "n_neighbors": 1}
+    write_tree(tmp_path, DIFFERING)
+    path, use = tmp_path / "in", {"columns": ["x"], "n_neighbors": 1}
 
     with pytest.raises(ValueError, match=r"differ in \['[Ff]ee'\]"):
         lpe_dask.score_files(path, tmp_path / "out", **use)
@@ -369,7 +254,7 @@ def test_open_table__with_something_else_than_files_neither_hangs_nor_grows(tmp_
     for ending in ("parquet", "csv", "csv.gz"):
         for attack in ("pipe", "zeros", "listener"):
             folder = tmp_path / f"{attack}-{ending}"
-            write(folder / "a.parquet", 1)
+            write(folder / "a.parquet", [1.0])
             ATTACKS[attack](folder / f"b.{ending}")
             folders.append(folder)
 
