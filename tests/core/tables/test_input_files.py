@@ -92,8 +92,9 @@ CASES = {
     "a glob with `**` beside other characters": [("only alone", LINKED, "in/**.pq")],
     "a name with `*`, `?`, `[`, `::`, `%20` or spaces that exists": [
         *(
-            ([1], {f"in/{name}/{name}.pq": 1}, f"in/{name}/{name}.pq")
+            ([1], {f"in/{name}/{name}.pq": 1}, path)
             for name in ("a*", "b?", "c[1]", "d::e", "f%20g", "h i")
+            for path in (f"in/{name}", f"in/{name}/{name}.pq")
         ),
         ([1], {"a::b.csv": b"x\n1\n"}, "a::b.csv"),
     ],
@@ -128,7 +129,7 @@ CASES = {
     "files with columns in another order": [({"x": [1, 2], "y": [5, 6]}, OTHER_ORDER)],
     "a Parquet file without rows": [([1], NO_ROWS)],
     "a Parquet file of no bytes, cut short, or of another kind": [
-        (r"a\.pq is not", {"in/a.pq": content})
+        (r"a\.pq is not .*[^.]\.$", {"in/a.pq": content})
         for content in (b"", parquet()[:-9], b"x\n1\n")
     ],
 }

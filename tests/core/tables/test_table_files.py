@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
+from choosing import mostly_dealt
 from lpe_dask.tables import parquet_files
 from lpe_dask.tables.csv_blocks import CSV_SAMPLE_BYTES
 from lpe_dask.tables.table_files import find_files, open_table, read_frame
@@ -154,52 +155,32 @@ def test_find_files__tells_files_that_changed(tmp_path):
 def test_read_frame__takes_several_places_in_their_order(tmp_path):
     pd.DataFrame({"x": [1, 2]}).to_parquet(tmp_path / "b.parquet")
     pd.DataFrame({"x": [3]}).to_parquet(tmp_path / "a.parquet")
+    fsspec.filesystem("memory").pipe_file("/kept/a.parquet", b"")
 
-    frame = read_frame([tmp_path / "b.parquet", str(tmp_path / "a.*")])
+    frame = read_frame((tmp_path / "b.parquet", str(tmp_path / "a.*")))
 
     assert frame.compute()["x"].tolist() == [1, 2, 3]
     with pytest.raises(FileNotFoundError, match="no files are named"):
         read_frame([])
     with pytest.raises(ValueError, match="on different storages"):
-        find_files([tmp_path / "a.parquet", memory_file()])
-
-
-def test_read_frame__refuses_to_count_rows_twice(tmp_path):
-    FRAME.to_parquet(tmp_path / "a.parquet")
-
+        find_files([tmp_path / "a.parquet", "memory://kept/a.parquet"])
     with pytest.raises(ValueError, match=r"a.parquet and .*a.parquet are the same file"):
         read_frame([tmp_path, tmp_path / "a.parquet"])
 
 
-def memory_file():
-    fsspec.filesystem("memory").pipe_file("/kept/a.parquet", b"")
-    return "memory://kept/a.parquet"
-
-
 @pytest.mark.parametrize(
-    "path", ["{}", "{}/*.parquet", "file://{}", "{}/part-[01].parquet"]
+    "path", ["{}", "{}/*.parquet", "file://{}", "{}/part.[01]*.parquet"]
 )
-def test_read_frame__folders_and_globs_in_the_order_of_names(tmp_path, path):
-    for i in (1, 0):
-        FRAME.iloc[2 * i : 2 * i + 2].to_parquet(tmp_path / f"part-{i}.parquet")
-    (tmp_path / "_summary.json").write_text("{}")
-    (tmp_path / ".part-9.parquet.tmp").write_text("half")
-
-    actual = read_frame(path.format(tmp_path)).compute()
-
-    assert actual["x"].tolist() == FRAME["x"].tolist()
-
-
-@pytest.mark.parametrize("path", ["{}", "{}/*.parquet"])
 def test_read_frame__has_the_order_of_dask(tmp_path, path):
     frame = dd.from_pandas(pd.DataFrame({"x": range(24)}), npartitions=12)
     frame.to_parquet(tmp_path)
-    path = path.format(tmp_path)
+    n_rows = 24 if "[" not in path else 8
 
-    actual = read_frame(path).compute()
+    actual = read_frame(path.format(tmp_path)).compute()["x"].tolist()
 
-    assert actual["x"].tolist() == dd.read_parquet(path).compute()["x"].tolist()
-    assert actual["x"].tolist() == list(range(24))
+    expected = dd.read_parquet(path.format(tmp_path)).compute()["x"].tolist()
+    assert actual == expected == sorted(expected)
+    assert len(actual) == n_rows
 
 
 def test_read_frame__has_the_order_of_dask_for_csv(tmp_path):
@@ -219,17 +200,6 @@ def test_read_frame__names_columns_of_one_name_and_their_file(tmp_path):
         read_frame(tmp_path / "a.parquet")
 
 
-@pytest.mark.parametrize("path", ["{}/a[1].parquet", "{}"])
-def test_read_frame__of_files_whose_names_look_like_patterns(tmp_path, path):
-    folder = tmp_path / "in [1] *"
-    folder.mkdir()
-    FRAME.to_parquet(folder / "a[1].parquet")
-
-    actual = read_frame(path.format(folder)).compute()
-
-    assert actual["x"].tolist() == FRAME["x"].tolist()
-
-
 def test_read_frame__of_several_files_whose_names_look_like_patterns(tmp_path):
     for i, name in enumerate(("a.csv", "a[1].csv", "b*.csv", "bc.csv")):
         pd.DataFrame({"x": [i]}).to_csv(tmp_path / name, index=False)
@@ -237,24 +207,10 @@ def test_read_frame__of_several_files_whose_names_look_like_patterns(tmp_path):
     assert read_frame(f"{tmp_path}/*.csv").compute()["x"].tolist() == [0, 1, 2, 3]
 
 
-def test_read_frame__passes_over_what_a_run_is_at_work_on(tmp_path):
-    for name in ("part-0.parquet", "_undecided/part-0.parquet", "_fit-a/rows-1.parquet"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        FRAME.to_parquet(tmp_path / name)
-
-    assert len(read_frame(tmp_path).compute()) == len(FRAME) == open_table(tmp_path).n_rows
-    assert len(find_files(tmp_path).stamps) == 1
-
-
-def test_read_frame__of_a_url():
-    with fsspec.open("memory://tables/x.parquet", "wb") as file:
-        FRAME.to_parquet(file)
-
-    assert read_frame("memory://tables/x.parquet").compute()["x"].tolist() == [1, 2, 3, 5]
-
-
-@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-@pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz"])
+@pytest.mark.parametrize(
+    ("separator", "ending"),
+    mostly_dealt([",", ";", "\t", "|"], [".csv", ".tsv", ".csv.gz"]),
+)
 def test_read_frame__csv(tmp_path, separator, ending):
     FRAME.to_csv(tmp_path / f"t{ending}", sep=separator, index=False)
 
@@ -263,12 +219,6 @@ def test_read_frame__csv(tmp_path, separator, ending):
     assert actual["id"].tolist() == ["007", "8", "9", "10"]
     assert actual["x"].dtype == actual["y"].dtype == np.float64
     np.testing.assert_array_equal(actual[["x", "y"]], FRAME[["x", "y"]])
-
-
-def test_read_frame__csv_of_one_column(tmp_path):
-    (tmp_path / "x.csv").write_text("x\n1\n2\n")
-
-    assert read_frame(tmp_path / "x.csv").compute()["x"].tolist() == [1.0, 2.0]
 
 
 def test_read_frame__csv_whose_whole_numbers_have_fractions_later(tmp_path):
@@ -292,11 +242,9 @@ def test_read_frame__of_nothing(tmp_path, name):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"t.parquet": "no Parquet"}, r"t\.parquet is not a readable Parquet.*[^.]\.$"),
         ({"t.xlsx": "sheet"}, r"holds t\.xlsx\. A table consists of Parquet files"),
         ({"a.csv": "x\n1\n", "b.parquet": ""}, "not of both"),
         ({"t.csv": ""}, "is empty"),
-        ({"t.csv": 'x,y\n1,2\n"3'}, r"t\.csv, line 3: a quoted value begins here"),
     ],
 )
 def test_read_frame__says_which_file_and_why(tmp_path, files, message):
@@ -308,32 +256,14 @@ def test_read_frame__says_which_file_and_why(tmp_path, files, message):
         read_frame(path)
 
 
-@pytest.mark.parametrize("other", [{"x": ["text"]}, {"y": [1.0]}, {"x": [1.0], "y": [1.0]}])
-def test_read_frame__names_files_that_are_no_parts_of_one_table(tmp_path, other):
-    pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "a.parquet")
-    pd.DataFrame(other).to_parquet(tmp_path / "b.parquet")
-
-    with pytest.raises(ValueError, match=r"b\.parquet and .*a\.parquet do not belong to"):
-        read_frame(tmp_path)
-
-
-def test_read_frame__whole_numbers_in_one_file_and_fractions_in_another(tmp_path):
-    pd.DataFrame({"x": [1, 2]}).to_parquet(tmp_path / "a.parquet")
-    pd.DataFrame({"x": [0.5, None]}).to_parquet(tmp_path / "b.parquet")
-
-    p_values = lpe_dask.score(
-        tmp_path, nominal=[[0.0], [1.0], [2.0]], n_neighbors=1
-    ).compute()
-
-    np.testing.assert_array_equal(p_values, [1.0, 1.0, 1.0, np.nan])
-
-
 @pytest.mark.parametrize(
     ("first", "second", "common"),
     [
         (pa.array([True]), pa.array([7]), pa.int64()),
         (pa.array(["a"]).dictionary_encode(), pa.array(["b"]), pa.string()),
+        (pa.array(["a"]), pa.nulls(1), pa.string()),
         (pa.array([1], pa.int32()), pa.array([0.5], pa.float32()), pa.float64()),
+        (pa.array([1]), pa.array(["text"]), None),
         (pa.array([[1]], pa.list_(pa.int8())), pa.array([[1000]]), pa.list_(pa.int64())),
     ],
 )
@@ -343,28 +273,8 @@ def test_open_table__has_types_that_hold_the_values_of_all_files(
     write(tmp_path / "a.parquet", c=first)
     write(tmp_path / "b.parquet", c=second)
 
-    assert open_table(tmp_path).schema.field("c").type == common
-
-
-def test_read_frame__takes_a_file_where_a_column_is_missing_throughout(tmp_path):
-    pq.write_table(pa.table({"x": [1.0], "id": ["a"]}), tmp_path / "a.parquet")
-    pq.write_table(pa.table({"x": [2.0], "id": pa.nulls(1)}), tmp_path / "b.parquet")
-
-    assert read_frame(tmp_path)["x"].compute().tolist() == [1.0, 2.0]
-
-
-def test_score__takes_paths(tmp_path):
-    rows = pd.DataFrame(np.random.default_rng(0).random((50, 2)), columns=["x", "y"])
-    rows.assign(label="text").to_parquet(tmp_path / "rows.parquet")
-    rows.iloc[:30].to_csv(tmp_path / "nominal.csv", index=False)
-
-    actual = lpe_dask.score(
-        str(tmp_path / "rows.parquet"),
-        nominal=tmp_path / "nominal.csv",
-        columns=["x", "y"],
-        n_neighbors=3,
-    )
-
-    assert isinstance(actual, dd.Series)
-    expected = lpe_dask.score(rows, nominal=rows.iloc[:30], n_neighbors=3)
-    np.testing.assert_array_equal(actual.compute(), expected)
+    if common is None:
+        with pytest.raises(ValueError, match=r"b\.parquet and .*a\.parquet do not belong"):
+            read_frame(tmp_path)
+    else:
+        assert open_table(tmp_path).schema.field("c").type == common
