@@ -85,7 +85,9 @@ def remedy(message):
 
 
 @pytest.mark.parametrize(("line", "content", "expected"), INVALID_INPUT)
-def test_read_frame__names_the_option_that_reads_a_file(tmp_path, line, content, expected):
+def test_read_frame__names_the_option_that_reads_a_file(
+    tmp_path, monkeypatch, line, content, expected
+):
     path = written(tmp_path, content)
 
     for categorical in (None, "auto"):
@@ -94,8 +96,10 @@ def test_read_frame__names_the_option_that_reads_a_file(tmp_path, line, content,
     shell, python = remedy(str(raised.value))
 
     assert shell == python
-    found = read_frame(with_csv(path, python)).compute(scheduler="sync")
-    np.testing.assert_array_equal(found.to_numpy(float), expected)
+    for n_bytes in (100, 2**25):
+        monkeypatch.setattr(csv_blocks, "CSV_BLOCK_BYTES", n_bytes)
+        found = read_frame(with_csv(path, python)).compute(scheduler="sync")
+        np.testing.assert_array_equal(found.to_numpy(float), expected)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +233,12 @@ def test_error__names_no_option_that_would_be_wrong(tmp_path, head, rows, given)
 
 @pytest.mark.parametrize(
     ("value", "option"),
-    [("1,5", "decimal=,"), ("?", "'na_values=?'"), ("# late", "'comment=#'")],
+    [
+        ("1,5", "decimal=,"),
+        ("?", "'na_values=?'"),
+        (" NA", "'na_values= NA'"),
+        ("# late", "'comment=#'"),
+    ],
 )
 def test_error__of_a_later_block_names_the_option(tmp_path, monkeypatch, value, option):
     monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 60)
