@@ -57,6 +57,7 @@ EXPECTED = {
     "booleans": (False, True),
     "whole numbers": (-1, 0, 7, 2**40),
 }
+VALUES = {"text": TEXTS, "booleans": FLAGS, "whole numbers": WHOLES}
 CASES = [(kind, column) for kind, columns in COLUMNS.items() for column in columns]
 
 
@@ -73,44 +74,41 @@ def frame_of(column):
     return pd.DataFrame({"c": column, "x": np.arange(N_ROWS) * 0.5})
 
 
-def test_categories__of_every_type_are_the_same():
-    for kind, column in CASES:
-        frame = frame_of(column)
+def lazy(frame, n_partitions=3):
+    with dask.config.set({"dataframe.convert-string": False}):
+        return dd.from_pandas(frame, npartitions=n_partitions, sort=False)
 
-        categories = learn_categories(frame, ["c"])
 
-        assert categories == Categories((0,), (EXPECTED[kind],)), column.dtype
-        assert all(
-            type(a) is type(b)
-            for a, b in zip(categories.levels[0], EXPECTED[kind], strict=True)
-        )
-        values = {"text": TEXTS, "booleans": FLAGS, "whole numbers": WHOLES}[kind]
-        codes = codes_of(values, EXPECTED[kind])
-        np.testing.assert_array_equal(
-            computed(frame, categories, is_nominal=True), np.c_[codes, frame["x"]]
-        )
+def forms(frame, folder, n_partitions=3):
+    """Return the same table in other forms, and how each calls its first column."""
+    array = frame.to_numpy(object)
+    frame.to_parquet(folder / "a.parquet")
+    frames = [frame, lazy(frame, n_partitions), folder / "a.parquet"]
+    arrays = [array, da.from_array(array, chunks=(3, 1))]
+    return [*((X, ["c"]) for X in frames), *((X, [0]) for X in arrays)]
 
 
 @pytest.mark.parametrize("n_partitions", mostly_full([1, 3, N_ROWS], [3]))
-def test_categories__of_dask_frames_are_those_of_pandas(n_partitions):
-    for _, column in CASES:
+def test_categories__of_every_type_and_form_are_the_same(n_partitions, tmp_path):
+    for kind, column in CASES:
         frame = frame_of(column)
-        with dask.config.set({"dataframe.convert-string": False}):
-            X = dd.from_pandas(frame, npartitions=n_partitions)
+        codes = np.c_[codes_of(VALUES[kind], EXPECTED[kind]), frame["x"]]
+        for X, categorical in forms(frame, tmp_path, n_partitions):
+            categories = learn_categories(X, categorical)
 
-        categories = learn_categories(X, ["c"])
-
-        assert categories == learn_categories(frame, ["c"]), column.dtype
-        expected = computed(frame, categories)
-        table = read_table(X, categories=categories, is_nominal=True)
-        np.testing.assert_array_equal(table.rows.compute(), expected)
-        np.testing.assert_array_equal(table.frame.compute(), expected)
-        assert table.rows.dtype == table.rows.compute().dtype == np.float64
+            (found,) = categories.levels
+            assert (found, categories.places) == (EXPECTED[kind], (0,)), column.dtype
+            assert [*map(type, found)] == [*map(type, EXPECTED[kind])]
+            table = read_table(X, categories=categories, is_nominal=True)
+            np.testing.assert_array_equal(table.rows.compute(), codes)
+            assert table.rows.dtype == table.rows.compute().dtype == np.float64
+            if table.frame is not None:
+                np.testing.assert_array_equal(table.frame.compute(), codes)
 
 
 def test_categories__of_dask_frames_with_unknown_categories():
     frame = frame_of(pd.Series(TEXTS))
-    X = dd.from_pandas(frame, npartitions=3)
+    X = lazy(frame)
     X["c"] = X["c"].astype("category")  # in every partition others
 
     categories = learn_categories(X, "auto")
@@ -120,33 +118,27 @@ def test_categories__of_dask_frames_with_unknown_categories():
     np.testing.assert_array_equal(computed(X, categories), computed(frame, categories))
 
 
-@pytest.mark.parametrize("dtype", [object, str, np.dtypes.StringDType()])
-def test_categories__of_arrays_are_found_by_position(dtype):
-    texts = ["b", "a", "b", "c"]
-    array = np.array([texts, [1, 1, 2, 2]], dtype=object).T
-    array = array if dtype is object else array[:, :1].astype(dtype)
+@pytest.mark.parametrize("dtype", [str, np.dtypes.StringDType()])
+def test_categories__of_arrays_of_text(dtype):
+    array = np.array([["b"], ["a"], ["b"], ["c"]], dtype)
 
-    categories = learn_categories(array, [0])
-
-    assert categories == Categories((0,), (("a", "b", "c"),))
-    expected = np.array([[1, 0, 1, 2], [1, 1, 2, 2]]).T[:, : array.shape[1]]
     for X in (array, da.from_array(array, chunks=(3, 1))):
-        assert learn_categories(X, "auto") == categories
+        categories = learn_categories(X, "auto")
+        assert (
+            categories == learn_categories(X, [0]) == Categories((0,), (("a", "b", "c"),))
+        )
         table = read_table(X, categories=categories)
-        np.testing.assert_array_equal(table.rows.compute(), expected)
+        np.testing.assert_array_equal(table.rows.compute(), [[1], [0], [1], [2]])
         assert table.rows.compute().dtype == table.rows.dtype
 
 
-@pytest.mark.parametrize("kind", [list, tuple])
-def test_categories__of_lists_are_those_of_objects(kind):
-    X = kind([[0.01, "a", 7], [0.5, "b", 8]])
+def test_categories__of_lists_are_those_of_objects():
+    X = [[0.01, "a", 7], [0.5, "b", 8]]
 
     assert learn_categories(X, "auto") == Categories((1,), (("a", "b"),))
     categories = learn_categories(X, [1, 2])
     assert categories == Categories((1, 2), (("a", "b"), (7, 8)))
     np.testing.assert_array_equal(computed(X, categories), [[0.01, 0, 0], [0.5, 1, 1]])
-    with pytest.raises(TypeError, match=r"these columns are not: 1 \("):
-        read_table(X)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint64, np.float32, np.float64])
@@ -170,12 +162,12 @@ def test_categories__leave_float32_as_it_is():
         assert rows.dtype == rows.compute().dtype == np.float32
 
 
-@pytest.mark.parametrize("value", ["a new one", ""])
-def test_level__that_no_nominal_row_has(value):
+def test_level__that_no_nominal_row_has():
     categories = learn_categories(pd.DataFrame({"c": ["a", "b"]}), ["c"])
+    frame = pd.DataFrame({"c": ["a new one", "", "b"]})
 
-    for X in (pd.DataFrame({"c": [value, "b"]}), np.array([[value], ["b"]])):
-        np.testing.assert_array_equal(computed(X, categories), [[-1], [1]])
+    for X in (frame, frame.to_numpy(object)):
+        np.testing.assert_array_equal(computed(X, categories), [[-1], [-1], [1]])
         with pytest.raises(ValueError, match=r"the nominal rows changed .* column"):
             computed(X, categories, is_nominal=True)
 
@@ -195,31 +187,22 @@ class Name(str):
         return "another text"
 
 
-@pytest.mark.parametrize("kind", [object, "category"])
 @pytest.mark.parametrize(
-    ("values", "plain"),
-    [
-        ([Text.B, Text.A], ["b", "a"]),
-        ([Text.B, "a"], ["b", "a"]),
-        ([Whole.TWO, Whole.ONE], [2, 1]),
-        ([Name("b"), "a"], ["b", "a"]),
-    ],
+    "values",
+    [[Text.B, Text.A], [Text.B, "a"], [Name("b"), "a"], [Whole.TWO, Whole.ONE]],
 )
-def test_levels__of_enumerations_are_plain_values(values, plain, kind):
-    frame = pd.DataFrame({"c": pd.Series(values, dtype=object).astype(kind)})
+def test_levels__of_enumerations_are_plain_values(values):
+    plain = ("a", "b") if isinstance(values[0], str) else (1, 2)
+    for kind in (object, "category"):
+        frame = pd.DataFrame({"c": pd.Series(values, dtype=object).astype(kind)})
 
-    categories = learn_categories(frame, ["c"])
+        (found,) = learn_categories(frame, ["c"]).levels
 
-    assert categories == learn_categories(pd.DataFrame({"c": plain}), ["c"])
-    assert all(type(level) in (str, int) for level in categories.levels[0])
-    np.testing.assert_array_equal(computed(frame, categories), [[1], [0]])
-
-
-@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
-def test_codes__of_objects_without_values_are_missing(missing):
-    categories = learn_categories(np.array([["a"]], dtype=object), [0])
-
-    assert np.isnan(computed(np.array([[missing]], dtype=object), categories)).all()
+        assert found == plain
+        assert [*map(type, found)] == [*map(type, plain)]
+        np.testing.assert_array_equal(
+            computed(frame, Categories((0,), (plain,))), [[1], [0]]
+        )
 
 
 @given(data=st.data())
@@ -263,9 +246,7 @@ def test_auto__takes_text_categories_and_booleans():
     frame = mixed()
     taken = ["flag", "text", "category", "object", "switch"]
 
-    with dask.config.set({"dataframe.convert-string": False}):
-        lazy = dd.from_pandas(frame, npartitions=2)
-    for X in (frame, lazy):
+    for X in (frame, lazy(frame)):
         categories = learn_categories(X, "auto")
         assert [frame.columns[place] for place in categories.places] == taken
     assert learn_categories(frame, taken) == categories
@@ -289,55 +270,41 @@ def test_categorical__names_columns_that_are_there(X):
         learn_categories(X, [-1])
 
 
+FRACTIONS = "numbers with fractions.* group its values"
+IMPRECISE = r"numbers of 2\*\*53 or more.* whole numbers or text"
+
+
 @pytest.mark.parametrize(
-    "values",
+    ("values", "found"),
     [
-        [0.5, 1.0],
-        [1e300, 1.0],
-        pd.Series([2.0**53, 0]),
-        pd.date_range("2026", periods=2),
-        pd.Series(pd.date_range("2026", periods=2)).astype("category"),
-        pd.Series([[1], [2]]),
-        pd.Series([1, "1"], dtype=object),
-        pd.Series([True, 1], dtype=object),
-        pd.Series([b"a", b"b"], dtype=object),
-        pd.Series([decimal.Decimal(1), decimal.Decimal(2)], dtype=object),
-        pd.Series([datetime.date(2026, 1, 1), None], dtype=object),
-        [1j, 2j],
-        pd.Series([0, 1], dtype=pd.SparseDtype(int)),
+        ([0.5, 1.0], FRACTIONS),
+        ([0.5, 2.0**60], FRACTIONS),
+        ([1e300, 1.0], IMPRECISE),
+        ([2.0**53, 0.0], IMPRECISE),
+        ([10**400, 1.5], IMPRECISE),
+        (pd.date_range("2026", periods=2), "datetime64"),
+        (pd.Categorical(pd.date_range("2026", periods=2)), "datetime64"),
+        ([[1], [2]], "values of the types list"),
+        ([1, "1"], "values of the types int, str"),
+        ([True, 1], "values of the types bool, int"),
+        ([b"a", b"b"], "bytes"),
+        ([decimal.Decimal(1), decimal.Decimal(2)], "decimal"),
+        ([datetime.date(2026, 1, 1), None], "date"),
+        ([1j, 2j], "complex"),
+        (pd.Series([0, 1], dtype=pd.SparseDtype(int)), "Sparse"),
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("kind", ["pandas", "dask"])
-def test_categorical__of_nothing_else(values, kind):
-    frame = pd.DataFrame({"x": [1, 2], "odd": values})
-    with dask.config.set({"dataframe.convert-string": False}):
-        X = frame if kind == "pandas" else dd.from_pandas(frame, npartitions=2)
+def test_categorical__of_nothing_else(values, found):
+    """And what to do about numbers with a fraction, or without all of their digits."""
+    is_typed = not isinstance(values, list) or isinstance(values[0], float | complex)
+    odd = values if is_typed else pd.Series(values, dtype=object)
+    frame = pd.DataFrame({"x": [1, 2], "odd": odd})
 
-    with pytest.raises(TypeError, match=r"text, categories, booleans or whole.*'odd' has"):
-        learn_categories(X, ["odd"])
-
-
-@pytest.mark.parametrize(
-    ("values", "found", "remedy"),
-    [
-        ([0.5, 1.0], "numbers with fractions", "group its values"),
-        ([0.5, 2.0**60], "numbers with fractions", "group its values"),
-        ([2.0**53, 1.0], r"numbers of 2\*\*53 or more", "whole numbers or text"),
-        (
-            pd.Series([10**400, 1.5], dtype=object),
-            r"numbers of 2\*\*53 or more",
-            "whole numbers or text",
-        ),
-    ],
-)
-def test_floats__that_are_no_levels_are_told_with_a_remedy(values, found, remedy):
-    frame = pd.DataFrame({"c": values})
-
-    with pytest.raises(TypeError, match=f"column 'c' has {found}.* {remedy}"):
-        learn_categories(frame, ["c"])
-    with pytest.raises(TypeError, match=f"column 'c' has {found}.* whole numbers in this"):
-        computed(frame, Categories((0,), ((1,),)))
+    message = "text, categories, booleans or whole.* column 'odd' has "
+    for X, error in ((frame, message + found), (lazy(frame), message)):
+        with pytest.raises(TypeError, match=error):
+            learn_categories(X, ["odd"])
 
 
 def test_auto__refuses_text_among_numbers():
@@ -364,12 +331,10 @@ def test_levels__are_no_longer_than_the_most(longest):
     values = [longest[:1] if isinstance(longest, str) else 1, longest] * 10
     frame = pd.DataFrame({"c": pd.Series(values, dtype=object)})
     long = pd.concat([frame, pd.DataFrame({"c": [longer]}, dtype=object)])
-    with dask.config.set({"dataframe.convert-string": False}):
-        lazy = [dd.from_pandas(X, npartitions=5, sort=False) for X in (frame, long)]
 
-    assert len(learn_categories(frame, ["c"]).levels[0]) == 2
-    assert len(learn_categories(lazy[0], ["c"]).levels[0]) == 2
-    for X in (long, lazy[1]):
+    for X in (frame, lazy(frame)):
+        assert len(learn_categories(X, ["c"]).levels[0]) == 2
+    for X in (long, lazy(long)):
         with pytest.raises(ValueError, match=r"'c' has values of more than 1,000 char"):
             learn_categories(X, ["c"])
     np.testing.assert_array_equal(  # new rows may have them: no nominal row does
@@ -407,13 +372,10 @@ def test_sizeof__of_categories_counts_bytes():
 
 @pytest.mark.parametrize("fitted", COLUMNS)
 @pytest.mark.parametrize("given", COLUMNS)
-def test_other_types__are_refused(fitted, given):
+def test_other_types__are_refused(fitted, given, tmp_path):
     categories = learn_categories(frame_of(COLUMNS[fitted][0]), ["c"])
     for column in COLUMNS[given]:
-        frame = frame_of(column)
-        with dask.config.set({"dataframe.convert-string": False}):
-            lazy = dd.from_pandas(frame, npartitions=2)
-        for X in (frame, lazy, frame.to_numpy(object)):
+        for X, _ in forms(frame_of(column), tmp_path):
             if fitted == given:
                 assert len(computed(X, categories)) == N_ROWS
                 continue
@@ -427,36 +389,20 @@ def test_column_without_values__is_missing(fitted, dtype, tmp_path):
     """pandas reads an empty column as floats, whatever it is elsewhere."""
     categories = learn_categories(frame_of(COLUMNS[fitted][0]), ["c"])
     frame = frame_of(pd.Series([None] * N_ROWS, dtype=dtype))
-    frame.to_parquet(tmp_path / "a.parquet")
-    with dask.config.set({"dataframe.convert-string": False}):
-        lazy = dd.from_pandas(frame, npartitions=2)
 
-    for X in (frame, lazy, tmp_path / "a.parquet", frame[["c"]].to_numpy(object)):
+    for X, _ in forms(frame, tmp_path):
         assert np.isnan(computed(X, categories)[:, 0]).all()
 
 
-@pytest.mark.parametrize("fitted", ["text", "booleans"])
-@pytest.mark.parametrize("value", [1.0, 0.5])
-def test_floats__with_values_are_refused_by_the_task(fitted, value, tmp_path):
-    categories = learn_categories(frame_of(COLUMNS[fitted][0]), ["c"])
-    frame = frame_of([value, *[np.nan] * (N_ROWS - 1)])
-    frame.to_parquet(tmp_path / "a.parquet")
-
-    for X in (frame, dd.from_pandas(frame, npartitions=2), tmp_path / "a.parquet"):
-        with pytest.raises(TypeError, match=rf"'c' has .*numbers.* have {fitted}"):
-            computed(X, categories)
-
-
-@pytest.mark.parametrize("dtype", ["str", "category", bool, "Int64"])
-def test_other_types__are_refused_before_any_task(dtype):
+@pytest.mark.parametrize(
+    ("dtype", "other"), [("str", 5), ("category", "a"), (bool, 5), ("Int64", True)]
+)
+def test_other_types__are_refused_before_any_task(dtype, other, at_most_computes):
     frame = pd.DataFrame({"c": pd.Series([1, 0, 1]).astype(dtype)})
-    X = dd.from_pandas(frame, npartitions=2)
-    other = pd.DataFrame({"c": [True] if dtype == "Int64" else [5]})
-    if dtype == "category":
-        other = pd.DataFrame({"c": ["a"]})
+    categories = learn_categories(pd.DataFrame({"c": [other]}), ["c"])
 
-    with pytest.raises(TypeError, match="'c'"):
-        read_table(X, categories=learn_categories(other, ["c"]))
+    with at_most_computes(0), pytest.raises(TypeError, match="'c'"):
+        read_table(lazy(frame), categories=categories)
 
 
 def test_floats__that_are_whole_are_levels():
@@ -490,16 +436,6 @@ def test_parquet__with_dictionaries_that_differ(tmp_path):
         expected = [1, np.nan, 0, 2, 0, 2, 0, 3][: 6 + last]
         actual = computed(paths, categories, is_nominal=True)[:, 0]
         np.testing.assert_array_equal(actual, expected)
-
-
-def test_parquet__with_booleans_and_nulls(tmp_path):
-    pq.write_table(pa.table({"c": [True, None, False]}), tmp_path / "a.parquet")
-
-    categories = learn_categories(tmp_path / "a.parquet", "auto")
-
-    assert categories == Categories((0,), ((False, True),))
-    actual = computed(tmp_path / "a.parquet", categories)[:, 0]
-    np.testing.assert_array_equal(actual, [1, np.nan, 0])
 
 
 def csv_of(folder, *lines):
@@ -538,18 +474,6 @@ def test_csv__of_booleans_and_whole_numbers(tmp_path):
 
 
 # Laziness and speed
-
-
-def test_read_table__with_categories_computes_nothing():
-    def fail(frame):
-        raise AssertionError("computed")
-
-    meta = pd.DataFrame({"c": pd.Series(dtype="str"), "x": pd.Series(dtype=float)})
-    X = dd.from_map(fail, [0, 1], meta=meta)
-
-    table = read_table(X, categories=Categories((0,), (("a",),)))
-
-    assert table.rows.numblocks == (2, 1)
 
 
 GRAPHS = ["dask frame", "dask array"], [10, 200, 5000]
@@ -609,20 +533,17 @@ def test_learn_categories__reads_each_partition_once_or_only_some():
         assert sorted(read) == list(range(100))
         read.clear()
         some = learn_categories(X, "auto", max_partitions=5)
+        read_table(X, categories=categories)
 
     assert len(categories.levels[0]) == 100
     assert sorted(read) == [0, 20, 40, 60, 80]
     assert len(some.levels[0]) == 5
 
 
-@pytest.mark.parametrize(
-    "dtype", mostly_full(["str", object, "category", "int64"], ["str", "category"])
-)
-def test_codes__of_many_rows_takes_little_time(dtype):
+def test_codes__of_many_rows_takes_little_time():
     """As many rows as KDD Cup 1999 has: three such columns in well under a second."""
-    numbers = np.random.default_rng(0).integers(0, 70, 805_050)
-    values = numbers if dtype == "int64" else numbers.astype(str).astype(object)
-    frame = pd.DataFrame({"c": pd.Series(values, dtype=dtype)})
+    values = np.random.default_rng(0).integers(0, 70, 805_050).astype(str).astype(object)
+    frame = pd.DataFrame({"c": pd.Series(values, dtype=object)})
     categories = learn_categories(frame, ["c"])
 
     began = time.process_time()
@@ -643,10 +564,5 @@ def test_unseen_levels__are_the_most_frequent_values_that_are_new(dtype):
     assert {*found} < {"y", "new", "x", "z", "u"}
     assert new_levels(frame.iloc[:3], 1, ["a", "b"]) == []
     assert new_levels(frame.iloc[:0], 1, ["a", "b"]) == []
-
-
-def test_unseen_levels__of_other_types_than_text():
-    frame = pd.DataFrame({"kind": [True, False, True], "code": [1, 7, 7]})
-
-    assert new_levels(frame, 0, [False]) == ["True"]
-    assert new_levels(frame, 1, [1]) == ["7"]
+    assert new_levels(frame, 0, [2]) == ["1"]
+    assert new_levels(pd.DataFrame({"flag": [True, False]}), 0, [False]) == ["True"]
