@@ -1,6 +1,5 @@
 """Columns are known by their names, whatever these are; by position if there are none."""
 
-import re
 from pathlib import Path
 
 import dask.array as da
@@ -47,23 +46,27 @@ def named(rows, names, kind="pandas"):
 
 
 FRAMES = NAMES, ["pandas", "dask"]
-frames = pytest.mark.parametrize(("names", "kind"), mostly_dealt(*FRAMES))
 
 
-@frames
-def test_score_samples__finds_columns_of_any_name(names, kind, tmp_path):
+@pytest.mark.parametrize(("names", "kind"), mostly_dealt(*FRAMES))
+def test_columns__of_any_name_are_found_by_it(names, kind, tmp_path):
     names = NAMES[names]
-    model = LPE(3).fit(named(NOMINAL, names, kind))
+    nominal, queries = named(NOMINAL, names, kind), named(QUERIES, names, kind)
+    model = LPE(3).fit(nominal)
     model.save(tmp_path / "model")
-    queries = named(QUERIES, names, kind)
     expected = LPE(3).fit(NOMINAL).score_samples(QUERIES)
 
     for fitted in (model, lpe_dask.load(tmp_path / "model")):
         for order in ([0, 1, 2], [2, 0, 1]):
             actual = fitted.score_samples(select_positions(queries, order))
             np.testing.assert_array_equal(actual, expected)
-        with pytest.raises(ValueError, match="the rows lack the columns"):
+        with pytest.raises(ValueError, match=r"lack the columns \[.*; needed are \["):
             fitted.score_samples(select_positions(queries, [0, 1]))
+        actual = fitted.score_samples(queries.assign(note="text"))
+        np.testing.assert_array_equal(actual, expected)
+    p_values = lpe_dask.score(nominal, n_neighbors=3)
+    np.testing.assert_array_equal(p_values, lpe_dask.score(NOMINAL, n_neighbors=3))
+    assert lpe_dask.plan(queries, nominal, n_neighbors=3).n_features == 3
 
 
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
@@ -77,65 +80,33 @@ def test_feature_names_in__are_for_text_alone_as_in_scikit_learn(names, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["pandas", "dask"])
-def test_score_samples__names_missing_columns_and_ignores_others(kind):
-    model = LPE(3).fit(named(NOMINAL, [0, 1, "c"], kind))
-    queries = named(QUERIES, [0, 1, "c"], kind)
-
-    p_values = model.score_samples(queries.assign(note="text"))
-    np.testing.assert_array_equal(p_values, model.score_samples(QUERIES))
-    with pytest.raises(ValueError, match=r"lack the columns \[0, 1\]; needed are \[0, 1"):
-        model.score_samples(named(QUERIES, ["0", "1", "c"], kind))
-
-
-@pytest.mark.parametrize("kind", ["pandas", "dask"])
 def test_names__that_stand_for_two_columns_are_refused(kind):
-    twice = named(NOMINAL, ["a", "b", "a"], kind)
-    model = LPE(3).fit(named(NOMINAL, ["a", "b", "c"], kind))
+    once, twice = named(NOMINAL, [*"abc"], kind), named(NOMINAL, [*"aba"], kind)
 
-    with pytest.raises(ValueError, match=r"\['a'\] occur more than once"):
-        LPE(3).fit(twice)
-    with pytest.raises(ValueError, match=r"\['a'\] occur more than once"):
-        lpe_dask.score(twice, columns=["a", "b"])
-    with pytest.raises(ValueError, match=r"\['b'\] occur more than once"):
-        lpe_dask.score(named(NOMINAL, [*"abc"], kind), columns=["a", "b", "b"])
-    with pytest.raises(ValueError, match=r"\['a'\] occur more than once"):
-        model.score_samples(named(np.c_[QUERIES, QUERIES[:, :1]], [*"abca"], kind))
-
-
-@pytest.mark.parametrize("names", [["x", "y", "z"], [2, 1, 0]])
-@pytest.mark.parametrize("kind", ["pandas", "dask"])
-def test_names__are_nothing_to_a_model_of_an_array(kind, names):
-    model = LPE(3).fit(NOMINAL)
-
-    actual = model.score_samples(named(QUERIES, names, kind))
-
-    np.testing.assert_array_equal(actual, model.score_samples(QUERIES))
+    for refused, words in (
+        (lambda: LPE(3).fit(twice), "a"),
+        (lambda: lpe_dask.score(twice, columns=["a", "b"]), "a"),
+        (lambda: lpe_dask.score(once, columns=["a", "b", "b"]), "b"),
+        (lambda: LPE(3).fit(once[["a", "b"]]).score_samples(twice), "a"),
+    ):
+        with pytest.raises(ValueError, match=rf"\['{words}'\] occur more than once"):
+            refused()
 
 
 @pytest.mark.parametrize("names", [["x", "y", "z"], [2, 1, 0]])
-@pytest.mark.parametrize("queries", [QUERIES, da.from_array(QUERIES, chunks=(7, 3))])
-def test_arrays__go_by_position_through_a_model_of_a_frame(queries, names):
-    model = LPE(3).fit(named(NOMINAL, names))
+def test_names__are_nothing_beside_an_array(names):
+    """Where an array was fitted, or is scored, columns are found by position."""
+    of_array, of_frame = LPE(3).fit(NOMINAL), LPE(3).fit(named(NOMINAL, names))
+    expected = of_array.score_samples(QUERIES)
+    frames = [named(QUERIES, names, kind) for kind in ("pandas", "dask")]
 
-    actual = model.score_samples(queries)
-
-    np.testing.assert_array_equal(actual, LPE(3).fit(NOMINAL).score_samples(QUERIES))
-
-
-def test_fit__again_on_an_array_forgets_names():
-    model = LPE(3).fit(named(NOMINAL, [2, 1, 0]))
-
-    model.fit(NOMINAL)
-
-    actual = model.score_samples(named(QUERIES, [0, 1, 2]))
-    np.testing.assert_array_equal(actual, model.score_samples(QUERIES))
-
-
-@frames
-def test_p_values__of_frames_with_any_names(names, kind):
-    p_values = lpe_dask.score(named(NOMINAL, NAMES[names], kind), n_neighbors=3)
-
-    np.testing.assert_array_equal(p_values, lpe_dask.score(NOMINAL, n_neighbors=3))
+    for X in (QUERIES, da.from_array(QUERIES, chunks=(7, 3))):
+        np.testing.assert_array_equal(of_array.score_samples(X), expected)
+        np.testing.assert_array_equal(of_frame.score_samples(X), expected)
+    of_frame.fit(NOMINAL)
+    for X in frames:
+        np.testing.assert_array_equal(of_array.score_samples(X), expected)
+        np.testing.assert_array_equal(of_frame.score_samples(X), expected)
 
 
 @pytest.mark.parametrize("kind", ["pandas", "dask"])
@@ -147,16 +118,6 @@ def test_names__are_text_or_whole_numbers(names, kind, at_most_computes):
         LPE(3).fit(frame)
     frame.columns = list(map(str, frame.columns))
     LPE(3).fit(frame)
-
-
-@pytest.mark.parametrize("kind", ["pandas", "dask"])
-def test_plan__of_columns_that_are_written_alike(kind):
-    nominal = named(NOMINAL, [1, "1", 2], kind)
-    queries = named(QUERIES, [2, "1", 1], kind)
-
-    forecast = lpe_dask.plan(queries, nominal, n_neighbors=3)
-
-    assert (forecast.n_rows, forecast.n_nominal, forecast.n_features) == (20, 60, 3)
 
 
 def test_read_table__calls_columns_by_their_names_in_messages():
@@ -189,23 +150,16 @@ def command(*arguments):
 
 
 @pytest.mark.usefixtures("numbered")
-def test_cli__takes_the_advice_that_it_gives_for_columns_with_numbers():
-    refused = command("score", "a.parquet", "--output", "out")
-    (advice,) = re.findall(r"--columns [\d,]+", refused.stderr)
-
-    result = command("score", "a.parquet", "--output", "out", *advice.split())
-
-    assert advice == "--columns 0,1,2"
-    assert result.exit_code == 0, result.stderr
-
-
-@pytest.mark.usefixtures("numbered")
 def test_cli__takes_columns_with_numbers_for_names():
+    """Also as an error advises."""
+    refused = command("score", "a.parquet", "--output", "out")
+    assert "--columns 0,1,2" in refused.stderr
     chosen = ["--columns", "0,2"]
     for arguments in (
         ["fit", "a.parquet", "--model", "model", *chosen],
         ["score", "a.parquet", "--model", "model", "--output", "out", "--keep", "3,0"],
         ["score", "a.parquet", "--output", "again", "--nominal", "a.parquet", *chosen],
+        ["score", "a.parquet", "--output", "advised", "--columns", "0,1,2"],
         ["plan", "a.parquet", "--nominal", "a.parquet", *chosen],
         ["plan", "a.parquet", "--model", "model", *chosen],
     ):
