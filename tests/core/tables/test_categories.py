@@ -289,6 +289,7 @@ IMPRECISE = r"numbers of 2\*\*53 or more.* whole numbers or text"
         ([True, 1], "values of the types bool, int"),
         ([b"a", b"b"], "bytes"),
         ([decimal.Decimal(1), decimal.Decimal(2)], "decimal"),
+        (pd.array([1, 2], pd.ArrowDtype(pa.decimal128(9, 2))), "decimal"),
         ([datetime.date(2026, 1, 1), None], "date"),
         ([1j, 2j], "complex"),
         (pd.Series([0, 1], dtype=pd.SparseDtype(int)), "Sparse"),

@@ -91,32 +91,10 @@ def test_fit__of_large_numbers_beside_categories(in_dask):
     np.testing.assert_array_equal(of_array.p_values_, expected.p_values_)
 
 
-@pytest.mark.parametrize(
-    ("write", "ending"),
-    [
-        (lambda frame, path: frame.to_parquet(path, index=False), "parquet"),
-        (lambda frame, path: frame.to_csv(path, index=False), "csv"),
-    ],
-)
-@pytest.mark.parametrize("start", [START, 2**63 + 5])
-def test_score__of_large_numbers_in_files(tmp_path, write, ending, start):
-    X = frame_of("uint64" if start >= 2**63 else "int64", start)
-    (folder := tmp_path / "in").mkdir()
-    for i, part in enumerate((X[:20], X[20:])):
-        write(part, folder / f"{i}.{ending}")
-    expected = lpe_dask.score(NUMBERS, n_neighbors=3)
-
-    found = lpe_dask.score(str(folder), n_neighbors=3).compute()
-    lpe_dask.score_files(folder, tmp_path / "out", n_neighbors=3)
-
-    np.testing.assert_array_equal(found, expected)
-    out = pq.read_table(tmp_path / "out").to_pandas()
-    np.testing.assert_array_equal(out["p_value"], expected)
-    assert out["at"].tolist() == X["at"].tolist()
-
-
-#: Types of the files of a table, and its numbers.
-DECIMALS = {
+#: Types of the files of a table, digits after the point, and the start of its numbers.
+FILES = {
+    "int64": ([pa.int64(), pa.int64()], 0, START),
+    "uint64": ([pa.uint64(), pa.uint64()], 0, 2**63 + 5),
     "short": ([pa.decimal128(9, 2)], 2, 0),
     "long": ([pa.decimal128(38, 18)], 18, 0),
     "longest": ([pa.decimal256(76, 3)], 3, START),
@@ -124,11 +102,15 @@ DECIMALS = {
     "short, int64": ([pa.decimal128(9, 2), pa.int64()], 0, 0),
     "int64, longest": ([pa.int64(), pa.decimal256(50, 3)], 0, START),
 }
+CSV = [("int64", "csv"), ("uint64", "csv")]
+CORE = [("int64", "parquet"), ("longest", "parquet"), ("int64, longest", "parquet"), *CSV]
 
 
-@pytest.mark.parametrize("kind", mostly_full(DECIMALS, ["longest", "int64, longest"]))
-def test_score__of_decimals_in_files_is_that_through_pandas(tmp_path, kind):
-    types, scale, start = DECIMALS[kind]
+@pytest.mark.parametrize(
+    ("kind", "ending"), mostly_full([*((kind, "parquet") for kind in FILES), *CSV], CORE)
+)
+def test_score__of_large_numbers_and_decimals_in_files(tmp_path, kind, ending):
+    types, scale, start = FILES[kind]
     frame = decimals_of(scale, start)
     (folder := tmp_path / "in").mkdir()
     edges = [0, 20, 41] if len(types) > 1 else [0, 41]
@@ -136,15 +118,19 @@ def test_score__of_decimals_in_files_is_that_through_pandas(tmp_path, kind):
         part = frame[edges[i] : edges[i + 1]]
         values = map(int, part["at"]) if pa.types.is_integer(type_) else part["at"]
         table = pa.table({"at": pa.array(values, type_), "size": part["size"]})
-        pq.write_table(table, folder / f"{i}.parquet")
-    expected = lpe_dask.score(frame, n_neighbors=3)
+        if ending == "csv":
+            table.to_pandas().to_csv(folder / f"{i}.csv", index=False)
+        else:
+            pq.write_table(table, folder / f"{i}.parquet")
+    expected = lpe_dask.score(NUMBERS if scale == 0 else frame, n_neighbors=3)
 
     found = lpe_dask.score(str(folder), n_neighbors=3).compute()
     lpe_dask.score_files(folder, tmp_path / "out", n_neighbors=3)
 
     np.testing.assert_array_equal(found, expected)
-    out = pq.read_table(tmp_path / "out")
+    out = pq.read_table(tmp_path / "out").to_pydict()
     np.testing.assert_array_equal(out["p_value"], expected)
+    assert out["at"] == frame["at"].tolist()
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
@@ -261,16 +247,6 @@ def test_large_numbers__remedies_of_the_error_work():
     with pytest.raises(ValueError, match="round it to fewer digits"):
         lpe_dask.score(thirds)
     assert lpe_dask.score(thirds.astype({"at": float})).notna().all()
-
-
-def test_score__of_categories_refuses_decimals_with_a_remedy(tmp_path):
-    decimals_of(2, 0).to_parquet(tmp_path / "x.parquet")
-    path = str(tmp_path / "x.parquet")
-
-    with pytest.raises(TypeError, match=r"'at' has decimal.*Leave it out \(categorical="):
-        lpe_dask.score(path, categorical=["at"])
-
-    assert lpe_dask.score(path, categorical=[]).compute().notna().all()
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
