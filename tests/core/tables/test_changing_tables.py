@@ -121,9 +121,7 @@ def test_fit__of_a_table_that_changes(change, fit, kind):
             LPE(3, algorithm="brute", **arguments).fit(X)
 
 
-TRY_LATER = ["shrunk", "grown", "reordered", "other", "last column", "cut", "emptied"]
-
-
+TRY_LATER = [*CHANGES, "last column", "cut", "emptied"]
 VALUES = TRY_LATER, FITS, ["p_values_", "statistic_"]
 
 
@@ -139,9 +137,7 @@ def test_own_values__of_a_frame_that_changes_later(change, fit, name):
 
     table.has_changed = True
 
-    with pytest.raises(
-        ValueError, match=r"the nominal rows changed .*: the table has" + REMEDY
-    ):
+    with pytest.raises(ValueError, match="the nominal rows changed .*: the table" + REMEDY):
         values.compute()
 
 
@@ -213,14 +209,9 @@ def test_again__of_an_array_that_was_changed(missing):
 
     rows[-1, -1] += 1
 
-    with pytest.raises(
-        ValueError, match=r"other rows in partition 0.*Do not change an array"
-    ):
-        nominal.again().compute()
-    with pytest.raises(
-        ValueError, match=r"other rows in partition 0.*Do not change an array"
-    ):
-        nominal.reread().compute()
+    for again in (nominal.again, nominal.reread):
+        with pytest.raises(ValueError, match=r"other rows in partition 0.*Do not change"):
+            again().compute()
 
 
 def test_row_hashes__differ_where_rows_do():

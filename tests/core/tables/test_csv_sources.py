@@ -24,19 +24,6 @@ def air_quality():
     return head + "\n".join(lines).replace(".", ",") + "\n" + ";;;;;\n" * 3
 
 
-def logger():
-    """A TOA5 file of Campbell Scientific: four lines above, the second with the names."""
-    head = [
-        '"TOA5","CR1000X","CR1000X","12345","CR1000X.Std.05","CPU:met.CR1X","1","Min10"',
-        '"TIMESTAMP","RECORD","AirTC_Avg","WS_ms"',
-        '"TS","RN","Deg C","meters/second"',
-        '"","","Avg","Smp"',
-    ]
-    texts = np.where(np.isnan(HOLE), '"NAN"', HOLE.astype(str))
-    rows = [f'"2026-01-01 {i % 24:02}:00:00",{i},{a},{b}' for i, (a, b) in enumerate(texts)]
-    return "\r\n".join([*head, *rows]) + "\r\n"
-
-
 def web_log():
     """Apache's combined log: spaces, quotes, - for nothing, no names."""
     texts = np.where(np.isnan(HOLE), "-", HOLE.astype(str))
@@ -64,21 +51,12 @@ def river():
     return head + "5s\t15s\t14n\t10s\t14n\n" + "".join(rows)
 
 
-def bank():
-    """World Bank: a mark, lines above the names, and a comma at the end of each."""
-    texts = np.where(np.isnan(HOLE), "", HOLE.astype(str))
-    head = '\ufeff"Data Source","World Development Indicators",\n\n"Updated","2026",\n'
-    rows = [f'"Land, {i}","L{i}","{a}","{b}",\n' for i, (a, b) in enumerate(texts)]
-    return head + '\n"Country Name","Country Code","2019","2020",\n' + "".join(rows)
-
-
 #: A file, the measured columns, options, and the rows that these are.
 SOURCES = {
     "air quality": (
         "a.csv", air_quality(), "CO(GT),T", ["decimal=,", "na_values=-200"],
         np.r_[HOLE, np.full((3, 2), np.nan)],
     ),
-    "logger": ("a.csv", logger(), "AirTC_Avg,WS_ms", ["skip_rows=[1,3,4]"], HOLE),
     "web log": (
         "a.txt", web_log(), "7,6", ["separator=space", "header=false", "na_values=-"],
         HOLE,
@@ -88,7 +66,6 @@ SOURCES = {
         "a.txt", river(), "flow,height",
         ["separator=tab", "comment=#", "skip_rows=[4]", "na_values=Ice"], HOLE,
     ),
-    "bank": ("a.csv", bank(), "2019,2020", ["skip_rows=4"], HOLE),
 }  # fmt: skip
 
 

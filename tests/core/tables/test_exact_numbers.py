@@ -155,30 +155,19 @@ def test_score__of_missing_large_numbers(tmp_path):
         assert np.isnan(found[-1])
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.array([2**60 + 1, 2**60 + 9]),
-        np.array([-(2**60) - 1, 5]),
-        np.array([2**64 - 1, 2**64 - 3], np.uint64),
-        np.array([np.int64(2**60 + 1), 2**60 + 9], object),
-        pd.array([2**60 + 1, None], "Int64"),
-        pd.array([2**60 + 1, None], pd.ArrowDtype(pa.int64())),
-    ],
-)
-def test_learn_minima__loses_no_digits(values):
+def test_learn_minima__passes_over_what_is_missing_and_no_numbers():
+    arrow = {"none": pa.null(), "at in Arrow": pa.int64()}
     frame = pd.DataFrame(
-        {"at": values, "none": pd.array([None, None], pd.ArrowDtype(pa.null()))}
+        {"at": pd.array([START + 1, None], "Int64"), "empty": np.nan, "word": "a"}
+        | {
+            name: pd.array([None, None], pd.ArrowDtype(kind))
+            for name, kind in arrow.items()
+        }
     )
+    frame.loc[1, "at in Arrow"] = -START - 1
 
-    least = min(int(value) for value in values if not pd.isna(value))
-    assert learn_offsets(frame, None) == ColumnOffsets((0,), (least,), (0,))
-
-
-def test_learn_minima__passes_over_columns_without_numbers():
-    frame = pd.DataFrame({"at": [START], "empty": [np.nan], "word": ["a"]})
-
-    assert learn_offsets(frame, None) == ColumnOffsets((0,), (START,), (0,))
+    expected = ColumnOffsets((0, 4), (START + 1, -START - 1), (0, 0))
+    assert learn_offsets(frame, None) == expected
 
 
 def test_fit__takes_the_least_value_of_rows_that_are_dropped():

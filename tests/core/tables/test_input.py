@@ -483,9 +483,11 @@ def test_categories__are_those_of_pandas(make):
     np.testing.assert_array_equal(np.isnan(expected), [False, True, False])
 
 
-@pytest.mark.parametrize("dtype", [bool, np.int32, np.float32, object])
-@pytest.mark.parametrize("categorical", [None, [0]])
+@pytest.mark.parametrize("dtype", [bool, np.int32, np.float32, object, str])
+@pytest.mark.parametrize("categorical", [None, [0, 1]])
 def test_masked_values__of_any_type_are_missing(dtype, categorical):
+    if dtype is str and categorical is None:
+        categorical = "auto"
     values = np.arange(60).reshape(30, 2) // 2 % 2
     mask = np.arange(60).reshape(30, 2) % 29 == 28
     masked = np.ma.array(values.astype(dtype), mask=mask)
@@ -499,15 +501,3 @@ def test_masked_values__of_any_type_are_missing(dtype, categorical):
         np.testing.assert_array_equal(computed(model.p_values_), plain)
     with pytest.raises(ValueError, match="column 0 "):
         LPE(2, categorical=categorical).fit(masked)
-
-
-def test_masked_text__is_missing():
-    masked = np.ma.array([["u", "v"], ["w", "v"]] * 5, mask=[[1, 0], *[[0, 0]] * 9])
-    model = LPE(1, categorical="auto", missing="drop")
-
-    actual = [
-        computed(model.fit(X).p_values_) for X in (masked, da.from_array(masked, chunks=4))
-    ]
-
-    assert np.isnan(actual[0]).tolist() == [True, *[False] * 9]
-    np.testing.assert_array_equal(actual[0], actual[1])
