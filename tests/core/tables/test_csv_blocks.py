@@ -125,35 +125,26 @@ def test_csv__is_told_by_file_and_line(tmp_path, kind, step):
         raise TableError(last)
 
 
-def test_read_frame__reads_a_compressed_file_whole(tmp_path, monkeypatch):
-    """So quotes that hold line breaks are not cut."""
-    monkeypatch.setattr(csv_blocks, "CSV_BLOCK_BYTES", 10)
-    rows = [f'{i},1,"one\ntwo, and\n"' for i in range(50)]
-    with gzip.open(tmp_path / "a.csv.gz", "wt") as file:
-        file.write("\n".join(["x,y,note", *rows]))
+@pytest.mark.parametrize(
+    ("written", "value", "name"),
+    [
+        ('5" pipe', '5" pipe', "a.csv"),  # as many in a block as may be: none is open
+        ('"one\ntwo, and ""three"""', 'one\ntwo, and "three"', "a.csv"),
+        ('"one\ntwo, and ""three"""', 'one\ntwo, and "three"', "a.csv.gz"),
+    ],
+)
+def test_read_frame__takes_quotes(tmp_path, monkeypatch, written, value, name):
+    """Those that hold line breaks in one block; a compressed file is one."""
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 40)  # ends within quotes
+    if name == "a.csv.gz" or "\n" not in written:
+        monkeypatch.setattr(csv_blocks, "CSV_BLOCK_BYTES", 100)
+    rows = "\n".join(["x,y,note", *[f"{i},1,{written}" for i in range(51)]]).encode()
+    (tmp_path / name).write_bytes(gzip.compress(rows) if "gz" in name else rows)
 
-    actual = read_frame(tmp_path / "a.csv.gz", columns=["x", "y"]).compute()
-
-    assert actual["x"].tolist() == list(range(50))
-    assert set(actual["note"]) == {"one\ntwo, and\n"}
-
-
-def test_read_frame__takes_quotes_within_values(tmp_path, monkeypatch):
-    """An odd number of quotes in a block is no quote that is open."""
-    monkeypatch.setattr(csv_blocks, "CSV_BLOCK_BYTES", 100)
-    path = write(tmp_path / "a.csv", [f'{i},1,5" pipe' for i in range(51)])
-
-    actual = read_frame(path, columns=["x", "y"]).compute()
+    actual = read_frame(tmp_path / name, columns=["x", "y"]).compute()
 
     assert actual["x"].tolist() == list(range(51))
-    assert set(actual["note"]) == {'5" pipe'}
-
-
-def test_read_frame__takes_a_sample_that_ends_within_quotes(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 40)
-    path = write(tmp_path / "a.csv", ["1,2,t", '3,4,"one\ntwo\nthree\nfour\nfive"'])
-
-    assert read_frame(path, columns=["x", "y"]).compute()["x"].tolist() == [1.0, 3.0]
+    assert set(actual["note"]) == {value}
 
 
 @pytest.mark.usefixtures("small_blocks")

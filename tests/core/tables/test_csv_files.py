@@ -184,15 +184,11 @@ def test_read_frame__reads_plain_files(tmp_path, content, expected):
     np.testing.assert_array_equal(found.to_numpy(float), expected)
 
 
-def with_notes(note):
-    return "x,y,note\n" + "".join(f"{a},{b},{note}\n" for a, b in ROWS)
-
-
 @pytest.mark.parametrize("n_bytes", [60, 10**6])
 def test_quotes__that_are_parts_of_values_take_no_rows(tmp_path, monkeypatch, n_bytes):
     """Of '"5 in' in two lines, the rest of the first and the second are one value."""
     monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", n_bytes)
-    path = written(tmp_path, with_notes('"5 in'))
+    path = written(tmp_path, "x,y,note\n" + "".join(f'{a},{b},"5 in\n' for a, b in ROWS))
 
     with pytest.raises(ValueError, match="line 2: a quote is open for 2 lines") as raised:
         read_frame(path, columns=["x", "y"]).compute(scheduler="sync")
@@ -200,14 +196,6 @@ def test_quotes__that_are_parts_of_values_take_no_rows(tmp_path, monkeypatch, n_
     found = read_frame(with_csv(path, given)).compute(scheduler="sync")
 
     assert found["note"].tolist() == ['"5 in'] * len(ROWS)
-
-
-def test_quotes__may_hold_lines_and_quotes(tmp_path):
-    path = written(tmp_path, with_notes('"two\nlines, ""quoted"""'))
-
-    found = read_frame(path, columns=["x", "y"]).compute(scheduler="sync")
-
-    assert found["note"].tolist() == ['two\nlines, "quoted"'] * len(ROWS)
 
 
 @pytest.mark.parametrize(
