@@ -240,8 +240,7 @@ def fit_model(
     plan = plan_fit(parameters, n_rows, n_features, len(places))
     if for_own and table.is_lazy:
         n_input, n_calibration = sum(nominal.input_chunks), plan.division.n_calibration
-        hashes = [] if table.frame is None else [8 * n_input]
-        check_lazy([8 * n_input, 8 * n_calibration, *hashes])
+        check_lazy([8 * n_input, 8 * n_calibration])
     if advises:
         advise_scale(parameters, nominal.sample, table.labels, places)
     if on_start is not None:
@@ -404,7 +403,7 @@ class _Search:
         n_rows, n_features = source().shape
         shape = self.plan.shape(
             n_rows, n_features, preparation, partition_rows=max(nominal.input_chunks),
-            reads_frame=nominal.row_hashes is not None,
+            reads_frame=nominal.is_frame,
             is_indexed=algorithm == "nn_descent",
         )  # fmt: skip
         plan = plan_for_active_workers(shape, wait=True)

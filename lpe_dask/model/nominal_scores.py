@@ -55,8 +55,6 @@ class NominalScores:
         Likewise what p-values compare: the statistic, or the weighed one.
     chunks : tuple of int
         Rows of the partitions as they came.
-    row_hashes : Held, optional
-        Those of the input, if it is a frame.
     others : object, optional
         The input of `LPE.fit`, where not all rows in it were measured; not to be changed.
     numbers : Held, optional
@@ -73,7 +71,6 @@ class NominalScores:
     statistic: LocalValue
     compared: LocalValue
     chunks: tuple[int, ...]
-    row_hashes: LocalValue | None = None
     others: Any = None
     numbers: LocalValue | None = None
     checksums: list[int] | None = None
@@ -126,10 +123,8 @@ class NominalScores:
         whole = weighed = _scatter(statistic, places, n_input)
         if compared is not statistic:
             weighed = _scatter(compared, places, n_input)
-        hashes = nominal.row_hashes
         return cls(
             whole, weighed, nominal.input_chunks,
-            None if hashes is None else LocalValue(hashes, "lpe-nominal-hashes"),
             None if is_all else X,
             None if is_all else _numbered(kept, division.reference, n_input),
             nominal.checksums, categories, minima,
@@ -137,12 +132,12 @@ class NominalScores:
 
     def series(self, frame: Any, source: Any, name: str, calibration: Calibration) -> Any:
         """Return the "statistic" or "p_value" of a dask frame that was fitted, lazily."""
-        assert self.row_hashes is not None
+        assert self.checksums is not None
         given: tuple[Any, ...] = ([self.statistic], None)
         if name == "p_value":
             function = partial(_p_values_of_own, function=calibration.function())
             given = ([self.compared, self.statistic], function, calibration.shared)
-        return lookup_rows(frame, source, self.row_hashes, self.chunks, *given, name=name)
+        return lookup_rows(frame, source, self.chunks, self.checksums, *given, name=name)
 
     def blocks(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.tables.output_series import row_hashes, rows_changed_message
+from lpe_dask.tables.output_series import checksum, rows_changed_message
 from lpe_dask.tables.table import Table, with_chunk_sizes
 from lpe_dask.tables.value_ranges import BlockRanges, ValueRanges, ranges_of
 from lpe_dask.tasks import (
@@ -51,8 +50,8 @@ class NominalRows:
         Of the chunks of the input, to compare later readings with.
     ranges : Ranges
         Of the values.
-    row_hashes : ndarray of shape (sum of input_chunks,), optional
-        Of the input if it is a frame, for the same purpose.
+    is_frame : bool
+        Whether the input is a dask DataFrame.
     reread : callable, optional
         Returns ``rows`` in a new graph, if they are in this process.
     """
@@ -63,7 +62,7 @@ class NominalRows:
     sample: NDArray[np.generic]
     checksums: list[int]
     ranges: ValueRanges
-    row_hashes: NDArray[np.uint64] | None = None
+    is_frame: bool = False
     reread: Callable[[], da.Array] | None = None
 
     def again(self) -> da.Array:
@@ -106,8 +105,8 @@ def survey_nominal(
     name = "lpe-read" if table.is_lazy else "lpe-rows"
     source = freeze(table.rows, name, is_foreign=table.is_lazy)
     is_frame = table.frame is not None
-    is_finite, counts, samples, checksums, hashes, values = _survey_blocks(
-        source, is_frame, tuple(categorical)
+    is_finite, counts, samples, checksums, values = _survey_blocks(
+        source, tuple(categorical)
     )
     sizes = tuple(map(len, is_finite))
     is_kept = np.concatenate(is_finite)
@@ -136,8 +135,7 @@ def survey_nominal(
     reread = None if table.reread is None else partial(finite, table.reread, name)
     return NominalRows(
         finite(lambda: source, name), sizes, None if is_kept.all() else is_kept,
-        np.concatenate(samples), checksums, ranges_of(values),
-        np.concatenate(hashes) if is_frame else None, reread,
+        np.concatenate(samples), checksums, ranges_of(values), is_frame, reread,
     )  # fmt: skip
 
 
@@ -167,14 +165,11 @@ def _refuse(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
     )
 
 
-def _survey_blocks(
-    rows: da.Array, is_frame: bool, categorical: tuple[int, ...]
-) -> tuple[list[Any], ...]:
+def _survey_blocks(rows: da.Array, categorical: tuple[int, ...]) -> tuple[list[Any], ...]:
     """Return the results of `_survey`, each as a list of all chunks; computes."""
     n_chunks = rows.numblocks[0]
     n_sampled = max(MIN_SAMPLED_ROWS, -(-SAMPLE_ROWS // n_chunks))
-    further = (n_sampled, is_frame, categorical)
-    tasks = ((_survey, (rows.name, i, 0), *further) for i in range(n_chunks))
+    tasks = ((_survey, (rows.name, i, 0), n_sampled, categorical) for i in range(n_chunks))
     surveys = compute(*new_tasks("survey", tasks, [rows]))
     return tuple(map(list, zip(*surveys, strict=True)))
 
@@ -194,11 +189,6 @@ def validated_rows(rows: da.Array, checksums: list[int]) -> da.Array:
         for i, (n_rows, expected) in enumerate(zip(rows.chunks[0], checksums, strict=True))
     )
     return new_array("checked", tasks, [rows], rows.chunks, meta_of(rows))
-
-
-def checksum(rows: NDArray[np.generic]) -> int:
-    """Return a number that depends on the values of the rows and their order."""
-    return zlib.crc32(np.ascontiguousarray(rows).data)
 
 
 def select_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
@@ -245,26 +235,24 @@ def systematic_sample(rows: da.Array) -> NDArray[np.generic]:
 def _survey(
     rows: NDArray[np.generic],
     n_sampled: int,
-    is_frame: bool,
     categorical: tuple[int, ...],
 ) -> tuple[Any, ...]:
     """Return which rows are finite, how many numbers in each column are not, and a sample.
 
-    And the checksum of the chunk, for a frame the hashes of its rows, and its values.
+    And the checksum of the chunk, and its values.
     """
     n_rows, n_features = rows.shape
-    known = checksum(rows), row_hashes(rows[: n_rows * is_frame])
     n_sampled = min(n_rows, n_sampled)
     which = np.arange(n_sampled) * n_rows // max(1, n_sampled)
     is_finite = np.isfinite(rows)
     if is_finite.all():  # by row and by column it takes several times as long
         bad = np.zeros(n_features, np.int64)
         values = BlockRanges.of(rows, categorical)
-        return np.ones(n_rows, bool), bad, rows[which], *known, values
+        return np.ones(n_rows, bool), bad, rows[which], checksum(rows), values
     is_whole = is_finite.all(axis=1)
     bad = (~is_finite).sum(axis=0)
     values = BlockRanges.of(rows[is_whole], categorical)
-    return is_whole, bad, rows[which[is_whole[which]]], *known, values
+    return is_whole, bad, rows[which[is_whole[which]]], checksum(rows), values
 
 
 def _checked(

@@ -8,6 +8,7 @@ Only results that NumPy or pandas hold are computed here.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.tables.interop import from_library, to_library
-from lpe_dask.tables.numeric import float_rows
+from lpe_dask.tables.numeric import float_rows, number_type
 from lpe_dask.tasks import (
     LocalValue,
     LocalValueTask,
@@ -172,8 +173,8 @@ def _on_series(
 def lookup_rows(
     frame: Any,
     source: Any,
-    hashes: LocalValue,
     chunks: Sequence[int],
+    checksums: Sequence[int],
     values: Sequence[LocalValue],
     function: Callable[..., Any] | None,
     *arguments: Any,
@@ -187,10 +188,10 @@ def lookup_rows(
     ----------
     frame, source : dask DataFrame
         As in `table.Table`.
-    hashes : Held
-        Of an array of shape (n,): the hashes of its rows, to detect changes.
     chunks : sequence of int
         Rows of its partitions.
+    checksums : sequence of int
+        Of these, as `checksum` gives them, to detect changes.
     values : sequence of Held
         Of arrays of shape (n,).
     function : callable, optional
@@ -200,15 +201,18 @@ def lookup_rows(
     name : str
         Of the series.
     """
-    (edges,) = as_frame_arguments([to_task(np.cumsum([0, *chunks]), "lpe-edges")])
-    own = [_readable(held) for held in (hashes, *values)]
+    edges, sums = np.cumsum([0, *chunks]), np.array(checksums)
+    known = as_frame_arguments(
+        [to_task(edges, "lpe-edges"), to_task(sums, "lpe-checksums")]
+    )
+    own = [_readable(held) for held in values]
     entered = as_frame_arguments(
         [to_task(argument, "lpe-shared") for argument in arguments]
     )
     # Not of the frame: rows that were checked would be kept until all before are counted.
     return _row_numbers(source).map_partitions(
-        _look_up, name, function, frame, edges, len(values), *own, *entered,
-        meta=_empty_series(name, float),
+        _look_up, name, function, frame, number_type(frame), *known, len(values), *own,
+        *entered, meta=_empty_series(name, float),
     )  # fmt: skip
 
 
@@ -271,7 +275,9 @@ def _look_up(
     name: str,
     function: Callable[..., Any] | None,
     frame: pd.DataFrame,
+    dtype: type[np.floating],
     edges: NDArray[np.int64],
+    checksums: NDArray[np.int64],
     n_values: int,
     *given: Any,
 ) -> pd.Series:
@@ -283,11 +289,20 @@ def _look_up(
         raise ValueError(
             rows_changed_message(f"has another partition from row {start} to {stop}")
         )
-    hashes, *values = [_rows_of(some, start, stop) for some in given[: n_values + 1]]
-    if not np.array_equal(hashes, row_hashes(float_rows(frame))):
+    rows, parts = float_rows(frame, dtype), np.searchsorted(edges, [start, stop])
+    actual = [
+        checksum(rows[edges[i] - start : edges[i + 1] - start]) for i in range(*parts)
+    ]
+    if len(rows) != stop - start or actual != checksums[slice(*parts)].tolist():
         raise ValueError(rows_changed_message(f"has other rows from row {start} to {stop}"))
-    found = function(*values, *given[n_values + 1 :]) if function else values[0]
+    values = [_rows_of(some, start, stop) for some in given[:n_values]]
+    found = function(*values, *given[n_values:]) if function else values[0]
     return pd.Series(found, numbers.index, name=name)
+
+
+def checksum(rows: NDArray[np.generic]) -> int:
+    """Return a number that depends on the values of the rows and their order."""
+    return zlib.crc32(np.ascontiguousarray(rows).data)
 
 
 def row_hashes(rows: NDArray[np.generic]) -> NDArray[np.uint64]:
