@@ -187,13 +187,5 @@ def test_run_job__takes_columns_with_numbers_for_names(columns):
     assert result.exit_code == 0, result.stderr
     assert pd.read_parquet("out")["3"].eq("text").all()
     assert lpe_dask.load("model").n_features_in_ == 2
-
-
-@pytest.mark.usefixtures("numbered")
-def test_run_job__refuses_columns_that_are_neither_text_nor_whole():
-    Path("job.toml").write_text('score = {data = "a", output = "b", columns = [true]}')
-
-    result = command("run", "job.toml")
-
-    assert result.exit_code == 2
-    assert "a list of column names" in result.stderr
+    Path("job.toml").write_text(job.replace(columns, "[true]"))
+    assert "a list of column names" in command("run", "job.toml").stderr

@@ -1,15 +1,23 @@
-"""Files in the layouts of known sources, scored with the options that a user needs."""
+"""CSV files in the layouts of known sources, and compressed ones."""
 
+import bz2
+import gzip
+import io
 import json
+import lzma
+import tarfile
+import zipfile
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 import lpe_dask
 from choosing import mostly_full
 from lpe_dask.cli.commands import cli
+from lpe_dask.tables.table_files import read_frame
 
 RNG = np.random.default_rng(0)
 X = np.c_[RNG.normal(20, 3, 300), RNG.gamma(2, 2, 300)].round(2)
@@ -117,3 +125,63 @@ def test_command__takes_names_with_commas(tmp_path):
     np.testing.assert_array_equal(
         pd.read_parquet(tmp_path / "out")["p_value"], lpe_dask.score(X)
     )
+
+
+# Compressed files, and files that are not what their names say
+
+
+PLAIN = b"x,y\n" + b"".join(b"%d,%d\n" % (i, i * i) for i in range(5000))
+
+
+def zipped(*names):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, PLAIN)
+    return file.getvalue()
+
+
+def tarred():
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        member = tarfile.TarInfo("a.csv")
+        member.size = len(PLAIN)
+        archive.addfile(member, io.BytesIO(PLAIN))
+    return file.getvalue()
+
+
+CODECS = {
+    "gz": gzip.compress(PLAIN[:100]) + gzip.compress(PLAIN[100:]),
+    "bz2": bz2.compress(PLAIN),
+    "xz": lzma.compress(PLAIN),
+    "zst": pa.compress(PLAIN, "zstd", asbytes=True),
+    "zip": zipped("a.csv", "__MACOSX/._a.csv"),
+}
+CUT, OTHER = "cut short or damaged", "not compressed as its name says"
+INVALID_INPUT = [
+    *((f"t.csv.{name}", content[:-20], CUT) for name, content in CODECS.items()),
+    *((f"t.csv.{name}", PLAIN, OTHER) for name in CODECS),
+    ("t.csv", CODECS["gz"], r"another file \(\.gz\).*Give it the ending of its kind"),
+    ("t.csv.gz", CODECS["zip"], OTHER),
+    ("t.csv", zipped("xl/workbook.xml"), "Excel workbook"),
+    ("t.csv.zip", zipped("a.csv", "b.csv"), r"archive of 2 files \(a.csv, b.csv\)"),
+    ("t.csv.gz", tarred(), r"archive \(tar\)"),
+    ("t.csv", b"PAR1\x15" + bytes(40), "another file .Parquet"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_read_frame__reads_compressed_files(tmp_path, name):
+    (tmp_path / f"t.csv.{name}").write_bytes(CODECS[name])
+
+    found = read_frame(tmp_path / f"t.csv.{name}").compute(scheduler="sync")
+
+    assert found["y"].tolist() == [i * i for i in range(5000)]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), INVALID_INPUT)
+def test_read_frame__names_what_is_wrong_with_a_file(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(ValueError, match=message):
+        read_frame(tmp_path / name).compute(scheduler="sync")
