@@ -135,7 +135,7 @@ def test_csv__is_told_by_file_and_line(tmp_path, kind, step):
 )
 def test_read_frame__takes_quotes(tmp_path, monkeypatch, written, value, name):
     """Those that hold line breaks in one block; a compressed file is one."""
-    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 40)  # ends within quotes
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 30)  # ends within quotes
     if name == "a.csv.gz" or "\n" not in written:
         monkeypatch.setattr(csv_blocks, "CSV_BLOCK_BYTES", 100)
     rows = "\n".join(["x,y,note", *[f"{i},1,{written}" for i in range(51)]]).encode()

@@ -109,6 +109,7 @@ def test_read_frame__names_the_option_that_reads_a_file(
         (text(head="x;y", sep=";"), {"decimal": ","}),
         (text(head="x;y", sep=";"), {"decimal": ",", "thousands": " "}),
         (text(head="", sep="^"), {}),
+        (text(head="a report\n\nx;y", sep=";", form=comma), {}),
         (text(head="# by hand\n# x\ty", sep="\t", form=comma), {}),
     ],
 )

@@ -158,7 +158,7 @@ def test_score__of_missing_large_numbers(tmp_path):
 def test_learn_minima__passes_over_what_is_missing_and_no_numbers():
     arrow = {"none": pa.null(), "at in Arrow": pa.int64()}
     frame = pd.DataFrame(
-        {"at": pd.array([START + 1, None], "Int64"), "empty": np.nan, "word": "a"}
+        {"at": pd.array([START + 1, None], "Int64"), "empty": [np.nan, np.inf], "word": "a"}
         | {
             name: pd.array([None, None], pd.ArrowDtype(kind))
             for name, kind in arrow.items()

@@ -87,6 +87,7 @@ CASES = {
     "a hidden file that is named outright": [
         ([1], {"_in/_a.pq": 1}, "_in/_a.pq"),
         ([1], {".in/_data/a.pq": 1}, ".in/_data/*.pq"),
+        ([1], {"in/_a.pq": 1, "in/.b.pq": 9}, "in/_*.pq"),
     ],
     "a glob that finds folders": [([1, 2], {"in/a/a.pq": 1, "in/b/b.pq": 2}, "in/*")],
     "a glob with `**` beside other characters": [("only alone", LINKED, "in/**.pq")],
@@ -96,6 +97,7 @@ CASES = {
             for name in ("a*", "b?", "c[1]", "d::e", "f%20g", "h i")
             for path in (f"in/{name}", f"in/{name}/{name}.pq")
         ),
+        ([1], {"in/c[1]/a.pq": 1}, "in/c[1]/*.pq"),
         ([1], {"a::b.csv": b"x\n1\n"}, "a::b.csv"),
     ],
     "a Delta table, a file in it, or a folder above it": [
