@@ -21,7 +21,6 @@ from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
 from lpe_dask.tables.arrays import as_array
-from lpe_dask.tables.column_names import positions_by_name
 
 logger = logging.getLogger(__name__)
 
@@ -176,10 +175,7 @@ def _collected(lazy: Any, columns: Sequence[Any] | None) -> Any:
 
 def _needed(names: Sequence[str], columns: Sequence[Any] | None) -> list[str] | None:
     """Return the names of the columns that are needed; None if some are not there."""
-    places = positions_by_name(names)
-    if columns is None or not all(name in places for name in columns):
-        return None
-    return [names[places[name][0]] for name in columns]
+    return None if columns is None or {*columns} - {*names} else list(columns)
 
 
 def _read_arrow(X: Any) -> pa.Table | None:
