@@ -311,8 +311,9 @@ def test_categorical__of_nothing_else(values, found):
 def test_auto__refuses_text_among_numbers():
     X = pd.DataFrame({"odd": pd.Series(["a", 1], dtype=object)})
 
-    with pytest.raises(TypeError, match="'odd'"):
-        read_table(X, categories=learn_categories(X, "auto"))
+    for table in (X, lazy(X)):
+        with pytest.raises(TypeError, match="'odd'"):
+            read_table(table, categories=learn_categories(table, "auto"))
 
 
 def test_levels__are_no_more_than_the_most():

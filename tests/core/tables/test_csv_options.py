@@ -139,7 +139,7 @@ def test_error__of_a_block_names_the_line_of_the_file(tmp_path, monkeypatch):
     rows = [f"{i};{i},5" for i in range(50)]
     lines = ["title", "# of it", 'y;"x', 'z"', *rows, "1;3.5", ""]
     path = written(tmp_path, "\n".join(lines))
-    given = {"decimal": ",", "skip_rows": 1, "comment": "#"}
+    given = {"decimal": ",", "thousands": ".", "skip_rows": 1, "comment": "#"}
 
     with pytest.raises(
         ValueError, match=r"t.csv, line 55: column 'x\\nz': invalid value '3.5'"

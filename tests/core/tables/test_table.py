@@ -209,7 +209,9 @@ def of_unknown_chunks(rows, chunks=2):
 def test_unknown_chunks__are_scored_lazily_like_any_others(at_most_computes):
     model = LPE(2, alpha=0.3).fit(ROWS)
     X = of_unknown_chunks(ROWS)
-    as_array = dd.from_pandas(frame_of(), npartitions=3).to_dask_array()
+    parts = [frame_of()[:4], pd.DataFrame(), frame_of()[4:]]
+    frame = dd.from_map(lambda part: part, parts, meta=frame_of()[:0])
+    as_array = frame.to_dask_array()
 
     for method in (model.score_samples, model.predict, model.decision_function):
         with at_most_computes(0):
