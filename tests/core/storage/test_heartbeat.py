@@ -1,0 +1,162 @@
+"""The heartbeat of a lock that is held, how a lock is lost, and what its tasks may do."""
+
+import errno
+import shutil
+import sys
+import threading
+
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from forking import in_fork
+from lock_files import content, foreign, names, once, values, write
+from lpe_dask.storage import lock as locks
+from lpe_dask.storage.folder import Folder
+from lpe_dask.storage.lock import locked, verify_lock
+from lpe_dask.tasks import remove_spools
+from waiting import eventually
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_other_locks():
+    """Spools of models that other tests keep have a heartbeat, too."""
+    remove_spools()
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """Beats in hundredths of a second."""
+    monkeypatch.setattr(locks, "HEARTBEAT_SECONDS", 0.02)
+
+
+def test_lock__has_a_heartbeat(folder, fast):
+    with locked(folder, "score") as lock:
+        assert eventually(lambda: values(folder)["beat"] >= 3)
+        assert values(folder)["token"] == lock.token
+        assert not lock.is_lost
+
+    assert names(folder) == []
+
+
+@pytest.mark.parametrize("left", [b"", b"theirs"], ids=["unreadable", "another's"])
+def test_lock__is_lost_to_another_run(folder, fast, left, caplog):
+    left = left and foreign(folder)
+    with locked(folder, "score") as lock:
+        lock._folder.write = lambda name, content: None  # no beat is under way
+        write(folder, left)
+        assert eventually(lambda: lock.is_lost)
+
+    assert content(folder) == left
+    said = "belongs to another run now" if left else "is gone or not readable"
+    assert f"the lock of {folder} {said}" in caplog.text
+
+
+def test_lock__is_lost_with_its_folder(tmp_path, fast):
+    (tmp_path / "out").mkdir()
+    with locked(tmp_path / "out", "score") as lock:
+        shutil.move(tmp_path / "out", tmp_path / "moved")
+        assert eventually(lambda: lock.is_lost)
+
+    assert names(tmp_path) == ["moved"]
+
+
+def test_lock__knows_after_its_end_that_it_was_lost(folder):
+    with locked(folder, "score") as lock:
+        write(folder, b"")
+
+    assert lock.is_lost
+    assert content(folder) == b""
+
+
+def test_lock__outlives_a_beat_that_failed(folder, fast, monkeypatch, caplog):
+    def fail(*arguments):
+        raise OSError(errno.EIO, "the connection was lost")
+
+    with locked(folder, "score") as lock:
+        monkeypatch.setattr(Folder, "atomic_write", once(fail, Folder.atomic_write))
+        assert eventually(lambda: values(folder)["beat"] >= 3)
+        assert not lock.is_lost
+
+    assert (
+        f"could not renew the lock of {folder}: OSError: [Errno 5] the connection was lost."
+        in caplog.text
+    )
+
+
+def test_lock__that_cannot_be_removed_does_not_hide_an_error(tmp_path, monkeypatch, caplog):
+    def fail(filesystem, path):
+        raise PermissionError(path)
+
+    monkeypatch.setattr(LocalFileSystem, "rm_file", fail)
+
+    with pytest.raises(KeyError, match="body"), locked(tmp_path, "score"):
+        raise KeyError("body")
+
+    assert f"could not remove the lock of {tmp_path}: PermissionError" in caplog.text
+
+
+def test_lock__is_not_lost_where_the_answer_to_its_removal_is(
+    tmp_path, monkeypatch, caplog
+):
+    def remove(filesystem, path):
+        removed.append(path)
+        remove_file(filesystem, path)
+        if len(removed) == 1:
+            raise TimeoutError("no answer")
+
+    removed, remove_file = [], LocalFileSystem.rm_file
+    with locked(tmp_path, "score") as lock:
+        monkeypatch.setattr(LocalFileSystem, "rm_file", remove)
+
+    assert len(removed) == 1
+    assert not lock.is_lost
+    assert "belongs to another run" not in caplog.text
+    assert names(tmp_path) == []
+
+
+def test_lock__does_not_wait_for_a_beat_that_hangs(folder, fast, monkeypatch, caplog):
+    is_hanging, end = threading.Event(), threading.Event()
+
+    def hang(place, name, content):
+        is_hanging.set()
+        end.wait(60)
+
+    with locked(folder, "score"):
+        monkeypatch.setattr(Folder, "write", hang)
+        assert is_hanging.wait(30)
+    end.set()
+
+    assert "TimeoutError: a heartbeat is still being written." in caplog.text
+
+
+# Tasks
+
+
+def test_check_token__waits_for_a_beat_that_hides_the_lock(folder, monkeypatch):
+    with locked(folder, "score") as lock:
+        read = Folder.read
+        monkeypatch.setattr(Folder, "read", once(lambda *_, **__: None, read))
+        verify_lock(folder, lock.token)
+
+
+def test_check_token__stops_the_tasks_of_a_run_that_ended(folder):
+    with locked(folder, "score") as first:
+        pass
+    with pytest.raises(RuntimeError, match=r"another run has taken over"):
+        verify_lock(folder, first.token)
+
+    with (
+        locked(folder, "score"),
+        pytest.raises(RuntimeError, match="Let the other run end"),
+    ):
+        verify_lock(folder, first.token)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no forks")
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_hold__in_a_fork_leaves_the_lock_to_the_process_that_has_it(tmp_path):
+    with locked(tmp_path, "score") as lock:
+        in_fork(lock.release)
+
+        verify_lock(tmp_path, lock.token)
+    assert list(tmp_path.iterdir()) == []
