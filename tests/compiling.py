@@ -35,16 +35,21 @@ def forget_work():
     work.ready.clear()
 
 
-def environment_with_cache(folder):
-    """Return that of a process whose cache of compiled code is in a folder."""
-    others = {k: v for k, v in os.environ.items() if not k.startswith("DASK_LPE_DASK")}
-    return {**others, "NUMBA_CACHE_DIR": str(folder)}
+def environment_with_cache(folder, **others):
+    """Return that of a process whose cache of compiled code is in a folder; None: its own.
+
+    ``others`` are further variables.
+    """
+    own = ("DASK_LPE_DASK", "NUMBA_CACHE_DIR")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(own)}
+    cache = {} if folder is None else {"NUMBA_CACHE_DIR": str(folder)}
+    return {**kept, **cache, **others}
 
 
-def said_by(program, folder):
+def said_by(program, folder, **others):
     """Return what a new process prints, and the lines of its standard error."""
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment_with_cache(folder),
+        [sys.executable, "-c", program], env=environment_with_cache(folder, **others),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     return done.stdout.split(), done.stderr.splitlines()

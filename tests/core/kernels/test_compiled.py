@@ -1,15 +1,13 @@
 import ast
 import logging
-import os
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 import lpe_dask
+from compiling import said_by
 from lpe_dask.kernels import compiled as module
 from lpe_dask.kernels import numba_internals
 from lpe_dask.kernels.compiled import compiled
@@ -88,6 +86,13 @@ def kernel(x):  # a word more
 '''
 
 
+STATE = """
+from lpe_dask.kernels import compiled
+compiled.__file__ = "{}/compiled.py"
+print(compiled._state_of_sources())
+"""
+
+
 @pytest.fixture
 def state_of(tmp_path, monkeypatch):
     """Give the state of kernels that have one file, as this process finds it."""
@@ -100,53 +105,16 @@ def state_of(tmp_path, monkeypatch):
     return state
 
 
-def _state_in_new_process(folder, source, hash_seed):
-    (folder / "one.py").write_text(source)
-    program = (
-        "from lpe_dask.kernels import compiled\n"
-        f"compiled.__file__ = {str(folder / 'compiled.py')!r}\n"
-        "print(compiled._state_of_sources())"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
-
-
 def test_kernel_state__is_that_of_what_is_computed(state_of, tmp_path):
     """An edited comment or docstring compiles nothing anew."""
     state = state_of(BEFORE)
 
     assert state_of(AFTER) == state
     for seed in "01":  # of which a process has one at random
-        assert _state_in_new_process(tmp_path, AFTER, seed) == state
+        assert said_by(STATE.format(tmp_path), None, PYTHONHASHSEED=seed) == ([state], [])
     assert state_of(BEFORE.replace("2 * x", "3 * x")) != state
     assert state_of(BEFORE.replace("LIMIT = 3", "LIMIT = 4")) != state
     assert state_of(BEFORE.replace("LIMIT else", "LIMIT or x > 5 else")) != state
-
-
-def test_cache_folder__is_where_compiled_kernels_go(tmp_path):
-    """A second process finds what the first has compiled."""
-    program = (
-        "import numpy as np\n"
-        "from lpe_dask.kernels.nearest import reservoir_size\n"
-        "reservoir_size(3)\n"
-        "print(sum(reservoir_size.stats.cache_hits.values()))\n"
-    )
-    environment = {**os.environ, "DASK_LPE_DASK__CACHE_FOLDER": str(tmp_path)}
-    environment.pop("NUMBA_CACHE_DIR", None)
-
-    hits = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment, capture_output=True, text=True, check=True,
-        ).stdout.strip()
-        for _ in range(2)
-    ]  # fmt: skip
-
-    assert hits == ["0", "1"]
-    assert list(tmp_path.rglob("*.nbi"))
 
 
 KERNELS = """
@@ -154,12 +122,20 @@ import logging
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
 from lpe_dask.kernels import nearest
 nearest.reservoir_size(3)
-print(nearest.__file__)
+print(nearest.__file__, sum(nearest.reservoir_size.stats.cache_hits.values()))
 """
 
 
+def test_cache_folder__is_where_compiled_kernels_go(tmp_path):
+    """A second process finds what the first has compiled."""
+    for n_hits in "01":
+        printed, lines = said_by(KERNELS, None, DASK_LPE_DASK__CACHE_FOLDER=str(tmp_path))
+        assert (printed[1], lines) == (n_hits, [])
+    assert list(tmp_path.rglob("*.nbi"))
+
+
 @pytest.fixture
-def unwritable(tmp_path):
+def unwritable(tmp_path, monkeypatch):
     """An environment with a copy of the package, in which numba can write to no folder.
 
     A file stands where the folder would be, as permissions do not hold for the superuser.
@@ -169,23 +145,19 @@ def unwritable(tmp_path):
     shutil.copytree(Path(lpe_dask.__file__).parent, package, ignore=skipped)
     file = package / "kernels" / "__pycache__"
     file.touch()
-    environment = {
-        name: value for name, value in os.environ.items()
-        if name not in ("NUMBA_CACHE_DIR", "DASK_LPE_DASK__CACHE_FOLDER", "DASK_CONFIG")
-    }  # fmt: skip
-    return environment | {
-        "PYTHONPATH": str(package.parent), "HOME": str(file), "XDG_CACHE_HOME": str(file)
+    (tmp_path / "lpe.yaml").touch()
+    monkeypatch.chdir(package.parent)
+    return {
+        "PYTHONPATH": str(package.parent), "HOME": str(file), "XDG_CACHE_HOME": str(file),
+        "DASK_CONFIG": str(tmp_path / "lpe.yaml"),
     }  # fmt: skip
 
 
 def _logged(environment):
-    package = environment["PYTHONPATH"]
-    done = subprocess.run(
-        [sys.executable, "-c", KERNELS], cwd=package,
-        env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.startswith(package)
-    return done.stderr.splitlines()
+    """Return what a process says whose kernels are those of the copy."""
+    (file, _), lines = said_by(KERNELS, None, **environment)
+    assert file.startswith(environment["PYTHONPATH"])
+    return lines
 
 
 def test_compiled__warns_once_where_nothing_can_be_cached(unwritable):
@@ -204,11 +176,10 @@ def test_compiled__does_not_warn_with_the_folder_that_it_asks_for(
     cache = tmp_path / "cache"
     if is_in_file:
         (tmp_path / "lpe.yaml").write_text(f"lpe-dask:\n  cache-folder: {cache}\n")
-        environment = unwritable | {"DASK_CONFIG": str(tmp_path / "lpe.yaml")}
     else:
-        environment = unwritable | {"DASK_LPE_DASK__CACHE_FOLDER": str(cache)}
+        unwritable["DASK_LPE_DASK__CACHE_FOLDER"] = str(cache)
 
-    assert _logged(environment) == []
+    assert _logged(unwritable) == []
     assert list(cache.rglob("*.nbi"))
 
 

@@ -11,6 +11,7 @@ import definitions
 from compiling import from_python
 from lpe_dask.kernels import squares as module
 from lpe_dask.kernels.distances import largest_square_within, last_of_same_root
+from search_checks import with_codes
 from searching import in_blocks
 
 fill_squares = from_python(module.fill_squares)
@@ -42,28 +43,31 @@ def test_last_of_same_root__is_the_last_one(squares):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n_features", [1, 3, 64, 700])
-def test_measure__sums_in_the_order_of_the_columns(dtype, n_features):
+@pytest.mark.parametrize("n_features", [1, 3, 13, 64, 700])
+@pytest.mark.parametrize("n_codes", [0, 5])
+def test_fill_squares__sums_in_the_order_of_the_columns(dtype, n_features, n_codes):
     """Magnitudes differ so much that any other order would round differently."""
     rng = np.random.default_rng(n_features)
     shape = (20, n_features)
-    rows = (rng.standard_normal(shape) * 10.0 ** rng.integers(-8, 8, shape)).astype(dtype)
-    reference = in_blocks("brute", rows).blocks[0]
-    rows = rows[reference.numbers]
-    query = rng.standard_normal(n_features)
+    points = rng.standard_normal(shape) * 10.0 ** rng.integers(-8, 8, shape)
+    rows, queries = with_codes(points.astype(dtype), n_codes)
+    rows = rows.astype(dtype)
+    w, weights = rng.uniform(1, 4, n_features), 10.0 ** rng.integers(-8, 8, n_codes)
+    block = in_blocks("brute", rows, weights=weights).blocks[0]
+    query, of_columns = queries[3].astype(float), np.append(w, weights)
 
-    w = rng.uniform(1, 4, n_features)
     for n_places in range(1, 20):
         places = rng.permutation(20)[:n_places]
         squares = np.full(32, -1.0)
-        fill_squares(query, reference, places, n_places, squares, w, 0)
+        fill_squares(query, block, places, n_places, squares, of_columns, n_codes)
 
-        expected = [definitions.distance(query, rows[place], w=w) for place in places]
+        near = rows[block.numbers[places]]
+        expected = [definitions.distance(query, row, weights, w) for row in near]
         np.testing.assert_array_equal(np.sqrt(squares[:n_places]), expected)
         assert (squares[-(-n_places // 8) * 8 :] == -1.0).all()
 
 
-def test_measure__of_no_place_fills_nothing():
+def test_fill_squares__of_no_place_fills_nothing():
     reference = in_blocks("brute", np.zeros((3, 2))).blocks[0]
     squares = np.full(2, -1.0)
 

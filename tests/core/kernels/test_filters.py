@@ -10,17 +10,8 @@ from numba import njit
 
 from choosing import mostly_full
 from lpe_dask.kernels.arrays import LANES
-from lpe_dask.kernels.filters import FEATURES_AT_ONCE, build_filter
+from lpe_dask.kernels.filters import build_filter
 from lpe_dask.kernels.simd_profiles import SIMD_PROFILES, chosen_profile
-from searching import (
-    EXACT,
-    all_distances,
-    in_blocks,
-    normal_basis,
-    search_nearest,
-    search_within,
-    smallest,
-)
 
 #: Sums of so many products of lattice numbers are exact in float32, in any order.
 MAX_FEATURES = 40
@@ -137,19 +128,3 @@ def test_filter__touches_nothing_where_no_row_is_near(form):
     assert near == 0
     assert np.isnan(sums).all()
     assert not masks.any()
-
-
-@pytest.mark.parametrize("algorithm", EXACT)
-@pytest.mark.parametrize("n_features", [FEATURES_AT_ONCE, FEATURES_AT_ONCE + 1])
-def test_features_at_once__change_no_distance(n_features, algorithm):
-    """Sums over all features and sums by parts find the same neighbors."""
-    points = np.random.default_rng(0).integers(0, 3, (300, n_features)) * 0.1
-    reference = in_blocks(algorithm, points, basis=normal_basis(algorithm, n_features))
-
-    found = search_nearest(reference, points[:70], 7, np.arange(70)).finish()
-
-    distances = all_distances(points[:70], points, exclude_self=True)
-    np.testing.assert_array_equal(found, smallest(distances, 7)[0][:, -1])
-    radius = np.median(found)
-    counts = search_within(reference, points[:70], radius, np.arange(70)).finish()
-    np.testing.assert_array_equal(counts, (distances <= radius).sum(axis=1))

@@ -45,32 +45,19 @@ def test_graphs__have_the_edges_of_the_definition(graph, points, n_neighbors):
 
 @graphs
 @given(points=point_sets(), n_neighbors=st.integers(1, 6), most=st.integers(1, 14))
-def test_walk_from_rows__reaches_the_kth_by_definition(graph, points, n_neighbors, most):
-    distances, counts = walk_from_rows(
-        graph_of(points, n_neighbors, graph), np.arange(len(points)), most=most
-    )
+def test_walk_from_rows__gives_the_kth_and_the_mean(graph, points, n_neighbors, most):
+    walked, rows = graph_of(points, n_neighbors, graph), np.arange(len(points))
+
+    distances, counts = walk_from_rows(walked, rows, most=most)
+    means, same_counts = walk_from_rows(walked, rows, most=most, aggregation="mean")
 
     expected = definitions.geodesic_distances(
         points, points, n_neighbors, graph == "union", exclude_self=True
     )
     assert distances.tolist() == definitions.geodesic_radii(expected, most)
+    assert means.tolist() == definitions.geodesic_means(expected, most)
     reachable = definitions.geodesic_counts(expected, 1e300)
-    assert counts.tolist() == [min(most, n) for n in reachable]
-
-
-@graphs
-@given(points=point_sets(), n_neighbors=st.integers(1, 6), most=st.integers(1, 14))
-def test_walk_from_rows__gives_the_mean_by_definition(graph, points, n_neighbors, most):
-    walked = graph_of(points, n_neighbors, graph)
-    means, counts = walk_from_rows(
-        walked, np.arange(len(points)), most=most, aggregation="mean"
-    )
-
-    distances = definitions.geodesic_distances(
-        points, points, n_neighbors, graph == "union", exclude_self=True
-    )
-    assert means.tolist() == definitions.geodesic_means(distances, most)
-    assert (counts == walk_from_rows(walked, np.arange(len(points)), most=most)[1]).all()
+    assert counts.tolist() == same_counts.tolist() == [min(most, n) for n in reachable]
 
 
 @graphs

@@ -5,6 +5,7 @@ import sys
 import dask
 import pytest
 
+from compiling import said_by
 from lpe_dask.kernels import numba_internals
 from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.compiled import KERNEL_STATE
@@ -74,9 +75,8 @@ def test_compiled_forms__are_told_apart():
     program = "from lpe_dask.kernels.compiled import KERNEL_STATE; print(KERNEL_STATE)"
 
     def state(form):
-        environment = {**os.environ, "DASK_LPE_DASK__VECTOR_FORM": form}
-        command = [sys.executable, "-c", program]
-        return subprocess.check_output(command, env=environment, text=True).strip()
+        (printed,), _ = said_by(program, None, DASK_LPE_DASK__VECTOR_FORM=form)
+        return printed
 
     assert state("sse") != state("avx2")
     assert state(chosen_profile()) == KERNEL_STATE
