@@ -12,7 +12,6 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
-from dask.base import tokenize
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
 from fsspec.implementations.local import LocalFileSystem
@@ -25,13 +24,7 @@ from lpe_dask.search.blocks.spool_blocks import SpoolFolder
 from lpe_dask.tasks import remove_spools
 from lpe_dask.tasks.dask_internals import clients_of_process
 from lpe_dask.tasks.spool import Spool, spool_at
-from lpe_dask.tasks.transfer import LITERAL_BYTES, to_task
-from lpe_dask.tasks.worker_pool import (
-    Workers,
-    active_client,
-    active_workers,
-    memory_of_machine,
-)
+from lpe_dask.tasks.transfer import LITERAL_BYTES
 from waiting import eventually
 
 SMALL, LARGE = np.arange(10.0), np.arange(LITERAL_BYTES / 8 + 1)
@@ -52,39 +45,6 @@ def client():
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
-
-
-@pytest.mark.parametrize("value", [SMALL, LARGE, {"a": 1}], ids=["small", "large", "dict"])
-def test_enter__is_one_task(value):
-    entered = to_task(value, "lpe-test")
-
-    (key,) = entered.dask
-    assert key.startswith("lpe-test-")
-    assert entered.compute() is value
-
-
-@pytest.mark.cluster
-def test_enter__sends_what_is_large_as_the_name_of_a_file(client, tmp_path):
-    place = {"lpe-dask.spool": str(tmp_path)}
-    with client.as_current(), dask.config.set(scheduler=client, **place):
-        small, large = to_task(SMALL, "lpe-test"), to_task(LARGE, "lpe-test")
-
-        assert len(pickle.dumps(dict(large.dask))) < 2000
-        assert len(list(tmp_path.glob("*/value-*"))) == 1  # written when it was sent
-        np.testing.assert_array_equal(small.compute(), SMALL)
-        np.testing.assert_array_equal(large.compute(), LARGE)
-        assert len(list(tmp_path.glob("*/value-*"))) == 1
-
-
-def test_enter__is_not_hashed_with_the_graph(monkeypatch):
-    """Dask frames hash their graphs: for large values that takes seconds."""
-    entered = to_task(LARGE, "lpe-test")
-
-    token = tokenize(dict(entered.dask))
-
-    LARGE[0] += 1
-    assert tokenize(dict(entered.dask)) == token
-    LARGE[0] -= 1
 
 
 @pytest.mark.cluster
@@ -207,16 +167,6 @@ def test_package__has_no_other_finalizers():
     assert found == ["cleaner.py", "spool.py"]  # that of the cleaner runs at exit only
 
 
-@pytest.mark.parametrize("place", ["file", "unknown://place"])
-def test_spool__where_none_can_be_made(tmp_path, place):
-    (tmp_path / "file").touch()
-
-    with pytest.raises((OSError, ValueError)):
-        Spool(str(tmp_path / "file") if place == "file" else place)
-
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
 LEFT_TO_THE_END = """
 import sys, threading, time
 from fsspec.implementations.local import LocalFileSystem
@@ -304,13 +254,6 @@ def owner_of_spool(place, what):
     return process
 
 
-def test_spool__goes_at_the_end_of_python(tmp_path):
-    with owner_of_spool(tmp_path, "end"):
-        pass
-
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_spool__of_a_process_stays_when_its_fork_ends(tmp_path):
     with owner_of_spool(tmp_path, "fork") as process:
         is_same, is_there, n_spools = process.stdout.read().split()
@@ -333,27 +276,3 @@ def test_spool__of_a_process_that_died_is_removed_by_the_next(tmp_path):
     assert not left.exists()
     assert len(list(tmp_path.iterdir())) == 2
     del while_it_lives, after
-
-
-@pytest.mark.cluster
-def test_workers__of_the_client_that_would_compute(client):
-    with client.as_current(), dask.config.set(scheduler=client):
-        assert active_client() is client
-        assert active_workers() == Workers(6, 3, 2**34, is_cluster=True)
-        with dask.config.set(scheduler="threads"):
-            assert active_client() is None
-
-
-def test_workers__of_this_machine():
-    with dask.config.set(scheduler="threads", num_workers=5):
-        found = active_workers()
-
-    assert found == Workers(5, 5, memory_of_machine())
-    assert active_client() is None
-
-
-@pytest.mark.parametrize(("configured", "expected"), [("1GiB", 2**30), ("1PiB", None)])
-def test_workers__configured_memory(configured, expected):
-    """It only lowers."""
-    with dask.config.set({"lpe-dask.memory-limit": configured}):
-        assert active_workers().memory_limit == (expected or memory_of_machine())

@@ -63,6 +63,22 @@ def assert_equal(value, expected):
     np.testing.assert_array_equal(value, expected)
 
 
+@pytest.mark.parametrize("value", [SMALL, LARGE, {"a": 1}], ids=["small", "large", "dict"])
+def test_enter__is_one_task_that_is_not_hashed_with_the_graph(value):
+    """Dask frames hash their graphs: for large values that takes seconds."""
+    entered = to_task(value, "lpe-test")
+
+    (key,) = entered.dask
+    token = tokenize(dict(entered.dask))
+    assert key.startswith("lpe-test-")
+    with dask.config.set(scheduler="sync"):
+        assert entered.compute() is value
+    if value is LARGE:
+        LARGE[0] += 1
+        assert tokenize(dict(entered.dask)) == token
+        LARGE[0] -= 1
+
+
 def test_enter__what_is_small_rides_in_the_graph(client, place):
     entered = to_task(SMALL, "lpe-test")
 
