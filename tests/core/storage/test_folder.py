@@ -2,7 +2,6 @@
 
 import errno
 import os
-from uuid import uuid4
 
 import fsspec
 import pytest
@@ -14,14 +13,10 @@ from lpe_dask.storage.folder import Folder
 from lpe_dask.storage.retries import retried, retried_without_inner_retries
 
 
-@pytest.fixture(params=["local", "memory"])
-def folder(request, tmp_path):
+@pytest.fixture
+def folder(folder):
     """A folder that is not there yet."""
-    is_local = request.param == "local"
-    folder = Folder(tmp_path / "out" if is_local else f"memory://{uuid4().hex}/out")
-    yield folder
-    if folder.exists():
-        folder.filesystem.rm(folder.path(), recursive=True)
+    return Folder(f"{folder}/out")
 
 
 def test_folder__that_is_not_there_holds_nothing(folder):

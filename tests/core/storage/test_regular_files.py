@@ -5,8 +5,7 @@ import os
 import re
 import threading
 import time
-from contextlib import contextmanager
-from uuid import uuid4
+from contextlib import contextmanager, suppress
 
 import dask
 import fsspec
@@ -92,30 +91,21 @@ def test_read__of_a_file_that_hides_how_long_it_is():
         Folder("/proc/self").read("status")
 
 
-@pytest.mark.parametrize("place", ["local", "memory"])
-def test_read__takes_no_more_than_it_may(tmp_path, place):
-    folder = Folder(tmp_path if place == "local" else f"memory://{uuid4().hex}")
+def test_folder__gives_files_that_are_no_larger_than_expected(folder):
+    folder = Folder(folder)
     folder.write("a", b"123")
     folder.write("empty", b"")
+    Folder(folder.full_url("inner")).make()
 
     assert folder.read("a", 3) == b"123"
     assert folder.read("empty", 0) == b""
-    with pytest.raises(UnsafeFileError, match="3 bytes or more, and at most 2 are"):
-        folder.read("a", 2)
-
-
-@pytest.mark.parametrize("place", ["local", "memory"])
-def test_open__gives_a_file_and_no_folder(tmp_path, place):
-    folder = Folder(tmp_path if place == "local" else f"memory://{uuid4().hex}")
-    folder.write("a", b"123")
-    Folder(folder.full_url("inner")).make()
-
     with folder.open("a") as file:
         assert file.read() == b"123"
-    with pytest.raises(IsADirectoryError):
-        folder.open("inner")
-    with pytest.raises(IsADirectoryError):
-        folder.read("inner")
+    with pytest.raises(UnsafeFileError, match="3 bytes or more, and at most 2 are"):
+        folder.read("a", 2)
+    for use in (folder.read, folder.open):
+        with pytest.raises(IsADirectoryError):
+            use("inner")
 
 
 def test_open__looks_at_what_was_opened(tmp_path, monkeypatch):
@@ -143,54 +133,37 @@ def test_read__of_what_a_server_calls_something_else(monkeypatch):
 # Servers
 
 
+#: By name: a status, a header, what is sent, how often, and after how many seconds each.
+WAYS = {
+    "honest": (200, ("Content-Length", "3"), b"123", 1, 0),
+    "absent": (404, ("Content-Length", "0"), b"", 0, 0),
+    "silent": (None, (), b"", 1, 20),
+    "dripping": (200, ("X", "x"), b"1", 1000, 0.05),
+    "endless": (200, ("X", "x"), bytes(2**16), 2**12, 0),
+    "lying": (206, ("Content-Range", "bytes 0-2/3"), bytes(2**16), 2**12, 0),
+}
+
+
 class Stranger(http.server.BaseHTTPRequestHandler):
-    """Answers as `Server.way` says, for some seconds at most."""
+    """Answers as `WAYS` says of that of its server, for some seconds at most."""
 
     def do_GET(self):
-        self.server.n_requests += 1
-        getattr(self, self.server.way)()
+        server = self.server
+        server.n_requests += 1
+        status, header, content, n_times, pause = WAYS[server.way]
+        if status is not None:
+            self.send_response(status)
+            self.send_header(*header)
+            self.end_headers()
+        with suppress(OSError):  # nobody reads any more
+            for _ in range(n_times):
+                if server.is_over.wait(pause):
+                    break
+                self.wfile.write(content)
+                self.wfile.flush()
+                server.n_sent += len(content)
 
     do_HEAD = do_GET
-
-    def honest(self):
-        self.send_response(200)
-        self.send_header("Content-Length", "3")
-        self.end_headers()
-        self.wfile.write(b"123")
-
-    def silent(self):
-        self.server.is_over.wait(20)
-
-    def dripping(self):
-        self.send_response(200)
-        self.end_headers()
-        while not self.server.is_over.wait(0.05) and self._send(b"1"):
-            pass
-
-    def endless(self):
-        self.send_response(200)
-        self.end_headers()
-        while self.server.n_sent < 2**28 and self._send(bytes(2**16)):
-            pass
-
-    def lying(self):
-        self.send_response(206)
-        self.send_header("Content-Range", "bytes 0-2/3")
-        self.end_headers()
-        while self.server.n_sent < 2**28 and self._send(bytes(2**16)):
-            pass
-
-    def absent(self):
-        self.send_error(404)
-
-    def _send(self, content):
-        try:
-            self.wfile.write(content)
-            self.wfile.flush()
-        except OSError:  # nobody reads any more
-            return False
-        self.server.n_sent += len(content)
-        return True
 
     def log_message(self, *arguments):
         pass
@@ -200,8 +173,8 @@ class Stranger(http.server.BaseHTTPRequestHandler):
 def server(way):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as of_stranger:
         of_stranger.daemon_threads, of_stranger.way = True, way
-        of_stranger.is_over, of_stranger.n_sent = threading.Event(), 0
-        of_stranger.n_requests = 0
+        of_stranger.is_over = threading.Event()
+        of_stranger.n_sent = of_stranger.n_requests = 0
         thread = threading.Thread(target=of_stranger.serve_forever)
         thread.start()
         patience = {"lpe-dask.retries.attempt-timeout": 0.5, "lpe-dask.retries.attempts": 2}
@@ -251,20 +224,21 @@ def test_read__takes_no_more_than_it_may_of_what_a_server_sends(way):
 
 def test_read__asks_no_server_longer_than_it_may(monkeypatch):
     """As for storages that say how large a file is before they give it."""
-    given = []
-    filesystem = fsspec.filesystem("http")
-    info = {"type": "file", "size": 2**14}
-    monkeypatch.setattr(type(filesystem), "protocol", ("another",))
-    monkeypatch.setattr(
-        filesystem, "info", lambda path, timeout: given.append(timeout) or info
-    )
+    timeouts = []
+
+    def info(path, timeout):
+        timeouts.append(timeout)
+        return {"type": "file", "size": 2**14}
 
     def cat_file(path, end, timeout):
-        given.append(timeout)
+        timeouts.append(timeout)
         return bytes(end - 1)
 
+    filesystem = fsspec.filesystem("http")
+    monkeypatch.setattr(type(filesystem), "protocol", ("another",))
+    monkeypatch.setattr(filesystem, "info", info)
     monkeypatch.setattr(filesystem, "cat_file", cat_file)
     with dask.config.set({"lpe-dask.retries.attempt-timeout": 7}):
         assert read_regular(filesystem, "a", 2**20) == bytes(2**14)
 
-    assert given == [7, 8]
+    assert timeouts == [7, 8]
