@@ -15,16 +15,20 @@ from distributed import Client
 import lpe_dask
 from lifetimes import killed_meanwhile
 from lpe_dask import LPE
-from lpe_dask.tasks import call_scope, transfer
-from lpe_dask.tasks.call_scope import eager_scope, lazy_scope, persist
-from lpe_dask.tasks.transfer import (
-    LITERAL_BYTES,
+from lpe_dask.tasks import (
     LocalValue,
+    call_scope,
+    eager_scope,
+    lazy_scope,
+    persist,
     slice_tasks,
     to_task,
     to_tasks,
+    transfer,
 )
-from processes import are_up
+from lpe_dask.tasks.shared_storage import is_storage_shared
+from lpe_dask.tasks.transfer import LITERAL_BYTES
+from processes import are_up, local_cluster
 from waiting import eventually
 
 ROWS = np.random.default_rng(0).integers(0, 300, (5000, 3)) * 0.1
@@ -221,3 +225,37 @@ def test_at_once__does_not_keep_what_nobody_wants(client):
         del task
         assert eventually(lambda: not client.run_on_scheduler(keys_of, prefix="lpe-x"))
     assert one.compute() == 3
+
+
+def test_is_place_shared__is_asked_for_once_by_each_client(client, tmp_path):
+    runs = []
+    run = client.run
+
+    def counted(*args, **kwargs):
+        runs.append(args)
+        return run(*args, **kwargs)
+
+    client.run = counted
+    with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
+        assert [is_storage_shared(client) for _ in range(3)] == [True] * 3
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("place", ["memory://lpe-spools", "unknown://", "file"])
+def test_is_place_shared__where_no_spool_can_be(client, tmp_path, place):
+    (tmp_path / "file").touch()
+    place = str(tmp_path / "file") if place == "file" else place
+
+    with dask.config.set({"lpe-dask.spool": place}):
+        assert not is_storage_shared(client)
+
+
+def test_is_place_shared__while_there_are_no_workers():
+    """An adaptive cluster may have none; what is lazy is built at once all the same."""
+    with local_cluster(n_workers=0) as cluster, Client(cluster) as client:
+        assert is_storage_shared(client)
+        with dask.config.set({"lpe-dask.spool": "memory://lpe-spools"}):
+            assert not is_storage_shared(client)
+            cluster.scale(1)
+            client.wait_for_workers(1)
+            assert not is_storage_shared(client)

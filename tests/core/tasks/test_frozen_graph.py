@@ -1,5 +1,7 @@
 """The rows of a fitted model in a graph that stays as it is."""
 
+from itertools import product
+
 import cloudpickle
 import dask
 import dask.array as da
@@ -15,54 +17,49 @@ from choosing import mostly_dealt, mostly_full, mostly_slow
 from lifetimes import unneeded
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
-from lpe_dask.tables.table import read_table
-from lpe_dask.tasks import transfer
-from lpe_dask.tasks.frozen_graph import freeze, reread_once
-from lpe_dask.tasks.graph import new_tasks
+from lpe_dask.tables import read_table
+from lpe_dask.tasks import freeze, new_tasks, reread_once, transfer
 from lpe_dask.tasks.transfer import LITERAL_BYTES
 from waiting import eventually
 
 ROWS = np.random.default_rng(0).integers(0, 200, (3000, 3)) * 0.1
 FRAME = pd.DataFrame(ROWS, columns=list("abc"))
 QUERIES = FRAME.iloc[::100]
-KINDS = [
-    "numpy", "pandas", "array", "array in column chunks", "rechunked", "filtered array",
-    "from_pandas", "from_delayed", "from_map", "read_parquet", "to_dask_array",
-]  # fmt: skip
-LAZY = KINDS[2:]
 
 
 def part_of(number):
     return FRAME[number::4]
 
 
-def as_kind(kind, folder):
-    match kind:
-        case "numpy":
-            return ROWS
-        case "pandas":
-            return FRAME
-        case "array":
-            return da.from_array(ROWS, chunks=(700, -1))
-        case "array in column chunks":
-            return da.from_array(ROWS, chunks=(700, 2))
-        case "rechunked":
-            return da.from_array(ROWS, chunks=(700, -1)).rechunk((900, 1)) + 1
-        case "filtered array":
-            rows = da.from_array(ROWS, chunks=(700, -1))
-            return rows[rows[:, 0] > 1]
-        case "from_pandas":
-            return dd.from_pandas(FRAME, npartitions=4)
-        case "from_delayed":
-            parts = [dask.delayed(part_of)(i) for i in range(4)]
-            return dd.from_delayed(parts, meta=FRAME[:0])
-        case "from_map":
-            return dd.from_map(part_of, range(4), meta=FRAME[:0])
-        case "read_parquet":
-            FRAME.to_parquet(folder / "rows.parquet", row_group_size=800)
-            return dd.read_parquet(folder / "rows.parquet", split_row_groups=1)
-        case "to_dask_array":
-            return dd.from_pandas(FRAME, npartitions=4).to_dask_array()
+def from_array():
+    return da.from_array(ROWS, chunks=(700, -1))
+
+
+def from_delayed():
+    parts = [dask.delayed(part_of)(i) for i in range(4)]
+    return dd.from_delayed(parts, meta=FRAME[:0])
+
+
+def read_parquet(folder):
+    FRAME.to_parquet(folder / "rows.parquet", row_group_size=800)
+    return dd.read_parquet(folder / "rows.parquet", split_row_groups=1)
+
+
+AS_KIND = {
+    "numpy": lambda _: ROWS,
+    "pandas": lambda _: FRAME,
+    "array": lambda _: from_array(),
+    "array in column chunks": lambda _: da.from_array(ROWS, chunks=(700, 2)),
+    "rechunked": lambda _: from_array().rechunk((900, 1)) + 1,
+    "filtered array": lambda _: from_array()[from_array()[:, 0] > 1],
+    "from_pandas": lambda _: dd.from_pandas(FRAME, npartitions=4),
+    "from_delayed": lambda _: from_delayed(),
+    "from_map": lambda _: dd.from_map(part_of, range(4), meta=FRAME[:0]),
+    "read_parquet": read_parquet,
+    "to_dask_array": lambda _: dd.from_pandas(FRAME, npartitions=4).to_dask_array(),
+}
+KINDS = list(AS_KIND)
+LAZY = KINDS[2:]
 
 
 def keys_and_dependencies(graph):
@@ -72,7 +69,7 @@ def keys_and_dependencies(graph):
 
 @pytest.mark.parametrize("kind", LAZY)
 def test_settle__leaves_nothing_to_optimize(tmp_path, kind):
-    settled = freeze(read_table(as_kind(kind, tmp_path)).rows, "lpe-read", is_foreign=True)
+    settled = freeze(read_table(AS_KIND[kind](tmp_path)).rows, "lpe-read", is_foreign=True)
 
     (optimized,) = dask.optimize(settled)
     (within,) = dask.optimize(settled + 1)
@@ -84,35 +81,26 @@ def test_settle__leaves_nothing_to_optimize(tmp_path, kind):
     both = expected.keys() & found.keys()
     assert {key: found[key] for key in both} == {key: expected[key] for key in both}
     np.testing.assert_array_equal(
-        settled.compute(), read_table(as_kind(kind, tmp_path)).rows.compute()
+        settled.compute(), read_table(AS_KIND[kind](tmp_path)).rows.compute()
     )
 
 
 @pytest.mark.parametrize("kind", LAZY)
-def test_read_again__shares_no_task(tmp_path, kind):
-    rows = read_table(as_kind(kind, tmp_path)).rows
+def test_read_again__shares_no_task_and_waits(tmp_path, kind):
+    rows = read_table(AS_KIND[kind](tmp_path)).rows
+    (task,) = new_tasks("first", [(int,)], [])
 
-    first, second = reread_once(rows), reread_once(rows)
+    first, second, waiting = reread_once(rows), reread_once(rows), reread_once(rows, task)
 
     keys = [set(dict(collection.dask)) for collection in (rows, first, second)]
     assert not keys[0] & keys[1]
     assert not keys[1] & keys[2]
-    np.testing.assert_array_equal(first.compute(), rows.compute())
     assert first.chunks == rows.chunks or np.isnan(first.chunks[0]).all()
-
-
-@pytest.mark.parametrize("kind", LAZY)
-def test_read_again__waits(tmp_path, kind):
-    rows = read_table(as_kind(kind, tmp_path)).rows
-    (task,) = new_tasks("first", [(int,)], [])
-
-    waiting = reread_once(rows, task)
-
-    np.testing.assert_array_equal(waiting.compute(), rows.compute())
     tasks = convert_legacy_graph(dict(waiting.dask))
     runs = {key for key, spec in tasks.items() if isinstance(spec, Task)}
-    first = [key for key in runs if not runs & set(tasks[key].dependencies)]
-    assert first == [task.key]
+    assert [k for k in runs if not runs & set(tasks[k].dependencies)] == [task.key]
+    for collection in (first, waiting):
+        np.testing.assert_array_equal(collection.compute(), rows.compute())
 
 
 VARIANTS = [
@@ -127,7 +115,7 @@ VARIANTS = [
 )
 def test_fit__names_no_two_tasks_alike(client, tmp_path, caplog, kind):
     """A scheduler that meets other tasks under one key may wait for ever."""
-    X = as_kind(kind, tmp_path)
+    X = AS_KIND[kind](tmp_path)
     for variant in VARIANTS:
         model = LPE(3, algorithm="brute", **variant).fit(X)
         model.score_samples(dd.from_pandas(QUERIES, npartitions=2)).compute()
@@ -167,40 +155,30 @@ def test_score_samples__names_no_two_tasks_alike(
 @pytest.mark.parametrize(
     ("kind", "n_parts"),
     mostly_slow(
-        [(kind, n_parts) for kind in ("array", "frame", "delayed") for n_parts in (2, 20)],
-        [("array", 20), ("frame", 2), ("delayed", 20)],
-        [("frame", 2)],
+        product(["array", "frame", "delayed", "dropped"], [2, 20]),
+        [("array", 20), ("frame", 2), ("delayed", 20), ("dropped", 2)],
+        [("frame", 2), ("dropped", 2)],
     ),
 )
 def test_score_samples__does_not_carry_the_rows_of_the_user(client, kind, n_parts):
-    rows = np.random.default_rng(0).standard_normal((150_000, 2))
-    frame = pd.DataFrame(rows, columns=["a", "b"])
-    if kind == "array":
-        X = da.from_array(rows, chunks=(len(rows) // n_parts, 2))
+    """Nor which of them were dropped."""
+    rows = np.random.default_rng(0).standard_normal((300_000, 2))
+    frame = pd.DataFrame(rows[: len(rows) // 2], columns=["a", "b"])
+    queries = dd.from_pandas(frame[:10].copy(), npartitions=2)
+    if kind in ("array", "dropped"):
+        rows[5, 1] = np.nan if kind == "dropped" else 0
+        X, queries = da.from_array(rows, chunks=(len(rows) // n_parts, 2)), queries.values
     elif kind == "frame":
         X = dd.from_pandas(frame, npartitions=n_parts)
     else:
         parts = [dask.delayed(frame[i::n_parts]) for i in range(n_parts)]
         X = dd.from_delayed(parts, meta=frame[:0])
-    queries = dd.from_pandas(frame[:10].copy(), npartitions=2)
 
-    scored = LPE(3).fit(X).score_samples(queries if kind != "array" else queries.values)
+    model = LPE(3, missing="drop", calibration_size=1000, random_state=0).fit(X)
+    scored = model.score_samples(queries)
 
     assert len(cloudpickle.dumps(dict(scored.dask))) < LITERAL_BYTES // 4
     assert scored.compute().shape == (10,)
-
-
-@pytest.mark.cluster
-def test_score_samples__does_not_carry_which_rows_were_dropped(client):
-    rows = np.random.default_rng(0).standard_normal((300_000, 2))
-    rows[5, 1] = np.nan
-    X = da.from_array(rows, chunks=(50_000, 2))
-
-    model = LPE(3, missing="drop", calibration_size=1000, random_state=0).fit(X)
-    scored = model.score_samples(da.from_array(rows[:100]))
-
-    assert len(cloudpickle.dumps(dict(scored.dask))) < LITERAL_BYTES // 4
-    assert np.isnan(scored.compute()).sum() == 1
 
 
 @pytest.mark.cluster
@@ -244,7 +222,7 @@ def test_fit__keeps_blocks_of_rows_that_are_in_a_spool(client, tmp_path, monkeyp
         blocks = fitted_of(model).reference.blocks
         kept = blocks._persisted
 
-        model.score_samples(as_kind("array", tmp_path)).compute()
+        model.score_samples(from_array()).compute()
 
     assert kept
     assert blocks._persisted is kept

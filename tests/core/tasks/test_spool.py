@@ -1,11 +1,16 @@
-"""Values in graphs, blocks in memory, spools, and what the workers have."""
+"""Blocks in memory, and what is kept in a spool as long as somebody needs it."""
 
+import gc
+import os
 import pickle
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
 import types
 from pathlib import Path
 
@@ -13,7 +18,7 @@ import dask
 import numpy as np
 import pytest
 from dask.delayed import delayed
-from distributed import Client, LocalCluster
+from distributed import Client
 from fsspec.implementations.local import LocalFileSystem
 
 import lpe_dask
@@ -21,30 +26,13 @@ from choosing import mostly_full
 from lpe_dask.search.blocks.in_memory import RowsByRegion
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import SpoolFolder
-from lpe_dask.tasks import remove_spools
+from lpe_dask.tasks import remove_spools, spool_at, spool_cleaner, to_task
 from lpe_dask.tasks.dask_internals import clients_of_process
-from lpe_dask.tasks.spool import Spool, spool_at
+from lpe_dask.tasks.spool import Spool
 from lpe_dask.tasks.transfer import LITERAL_BYTES
 from waiting import eventually
 
-SMALL, LARGE = np.arange(10.0), np.arange(LITERAL_BYTES / 8 + 1)
-
-
-@pytest.fixture(scope="module")
-def client():
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=3,
-            processes=False,
-            protocol="tcp://",
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            memory_limit="16GiB",  # of this process, which has run other tests before
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
+SMALL = np.arange(10.0)
 
 
 @pytest.mark.cluster
@@ -58,10 +46,10 @@ def test_results__are_found_where_they_are_kept(client, fitted_on, used_on, tmp_
 
     places = {"here": {"scheduler": "sync"}, "cluster": {"scheduler": client}}
     tasks = [delayed(make, pure=False)()]
-    with client.as_current(), dask.config.set(places[fitted_on]):
+    with dask.config.set(places[fitted_on]):
         results = Blocks.of(lambda: tasks)
         dask.compute(*results.tasks())
-    with client.as_current(), dask.config.set(places[used_on]):
+    with dask.config.set(places[used_on]):
         results.keep()
         for _ in range(2):
             (block,) = dask.compute(*results.tasks())
@@ -75,6 +63,85 @@ def test_results__are_found_where_they_are_kept(client, fitted_on, used_on, tmp_
     n_places = len({fitted_on, used_on}) if fitted_on == "cluster" else 1
     assert (tmp_path / "calls").read_text() == n_places * "x"
 
+
+# An entry stays as long as a task of some scheduler needs it
+
+
+def kill_holder(client, future):
+    (address,) = client.who_has(future).values()
+    os.kill(client.run(os.getpid)[address[0]], signal.SIGKILL)
+
+
+def twice(value):
+    return 2 * value
+
+
+@pytest.mark.cluster
+def test_entry__stays_while_a_result_on_a_cluster_needs_it(client, tmp_path, monkeypatch):
+    value = np.arange(LITERAL_BYTES / 4)
+    monkeypatch.setattr(spool_cleaner, "TRAVEL_SECONDS", 0.1)
+    monkeypatch.setattr(spool_cleaner, "_QUESTION_SECONDS", 0.1)
+    with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
+        doubled = delayed(twice)(to_task(value, "lpe-test")).persist()
+        (future,) = doubled.dask.values()
+        np.testing.assert_array_equal(future.result(), 2 * value)
+
+        gc.collect()
+        time.sleep(0.5)  # the scheduler is asked meanwhile
+        assert len(list(tmp_path.glob("*/value-*"))) == 1
+        kill_holder(client, future)
+        np.testing.assert_array_equal(doubled.compute(), 2 * value)  # read again
+
+        del doubled, future
+        gc.collect()
+        assert eventually(lambda: list(tmp_path.iterdir()) == [])
+
+
+@pytest.mark.cluster
+def test_entry__of_a_graph_on_its_way_stays(client, tmp_path, monkeypatch):
+    """A scheduler that does not know it yet may know it soon."""
+    monkeypatch.setattr(spool_cleaner, "TRAVEL_SECONDS", 1.2)
+    monkeypatch.setattr(spool_cleaner, "_QUESTION_SECONDS", 0.1)
+    entry = spool_at(str(tmp_path)).folder("blocks")
+    pickle.dumps(entry)
+    del entry
+
+    time.sleep(0.5)  # the scheduler would be asked meanwhile
+    assert len(list(tmp_path.glob("*/blocks-*"))) == 1
+    assert eventually(lambda: list(tmp_path.iterdir()) == [])
+
+
+@pytest.mark.cluster
+def test_entries__that_are_pending_go_when_the_client_does(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(spool_cleaner, "TRAVEL_SECONDS", 1000)
+    with Client(cluster):
+        entry = spool_at(str(tmp_path)).folder("blocks")
+        pickle.dumps(entry)
+        del entry
+        assert len(list(tmp_path.iterdir())) == 1
+
+    assert eventually(lambda: list(tmp_path.iterdir()) == [])
+
+
+@pytest.mark.full
+@pytest.mark.cluster
+def test_entries__let_go_by_many_threads_all_go(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(spool_cleaner, "TRAVEL_SECONDS", 0.1)
+
+    def make_and_let_go():
+        for _ in range(100):
+            pickle.dumps(spool_at(str(tmp_path)).folder("blocks"))
+
+    threads = [threading.Thread(target=make_and_let_go) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert eventually(lambda: list(tmp_path.iterdir()) == [])
+
+
+# A spool goes with its process
 
 PIECES = RowsByRegion(np.zeros((2, 3)), np.arange(2), np.array([0, 2]))
 

@@ -64,8 +64,17 @@ def collect(place, own):
     remove_dead_spools(Folder(place), own.url)
 
 
-def test_spool__of_a_dead_process_is_removed_with_all_that_is_in_it(place, own):
-    folder = dead_spool(place)
+@pytest.mark.parametrize(
+    ("of_place", "mode"), [(0o1777, 0o700), (0o3777, 0o700), (0o1777, 0o755)]
+)
+def test_spool__of_a_dead_process_is_removed_with_all_that_is_in_it(place, of_place, mode):
+    """Also where new folders have the group of the place, or all the same permissions."""
+    place.chmod(of_place)
+    own, folder = Spool(str(place)), dead_spool(place)
+    path = own.url.removeprefix("file://")
+    assert stat.S_IMODE(os.stat(path).st_mode) & 0o777 == 0o700
+    os.chmod(path, mode)
+    os.chmod(folder, mode)
 
     collect(place, own)
 
@@ -188,17 +197,6 @@ def test_spool__that_is_swapped_during_a_look_is_left(
     assert "lpe-spool-dead alone" in caplog.text
 
 
-def test_spool__is_found_by_the_permissions_that_there_are(place, own):
-    """Some storages give every folder the same."""
-    os.chmod(own.url.removeprefix("file://"), 0o755)
-    folder = dead_spool(place)
-    folder.chmod(0o755)
-
-    collect(place, own)
-
-    assert not folder.exists()
-
-
 def test_spool__of_a_dead_process_is_removed_where_there_are_no_owners(monkeypatch):
     place = Folder("memory://place-of-spools")
     dead = Folder(place.full_url("lpe-spool-dead"))
@@ -211,15 +209,3 @@ def test_spool__of_a_dead_process_is_removed_where_there_are_no_owners(monkeypat
     remove_dead_spools(place, place.full_url("lpe-spool-own"))
 
     assert not dead.exists()
-
-
-def test_spool__is_for_its_owner_whatever_the_place_gives_on(place):
-    place.chmod(0o3777)  # new folders have its group, and its bit
-
-    made = Spool(str(place))
-    folder = dead_spool(place)
-    collect(place, made)
-
-    mode = os.stat(made.url.removeprefix("file://")).st_mode
-    assert stat.S_IMODE(mode) & 0o777 == 0o700
-    assert not folder.exists()

@@ -14,9 +14,14 @@ from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE
-from lpe_dask.tasks import transfer
-from lpe_dask.tasks.spool import spool_at
-from lpe_dask.tasks.transfer import LocalValue, LocalValueTask, slice_tasks, to_task
+from lpe_dask.tasks import (
+    LocalValue,
+    LocalValueTask,
+    slice_tasks,
+    spool_at,
+    to_task,
+    transfer,
+)
 from waiting import eventually
 
 SMALL = np.arange(12.0).reshape(4, 3)

@@ -1,5 +1,6 @@
 """What the workers have and are asked: memory, threads, versions, and how long to wait."""
 
+import asyncio
 import math
 import os
 import resource
@@ -17,22 +18,20 @@ from distributed import Client, LocalCluster
 
 from lpe_dask import LPE, __version__
 from lpe_dask.tasks import (
+    Workers,
+    active_client,
+    active_workers,
     check_versions,
     compute,
     memory,
     memory_of_machine,
     new_tasks,
     notify,
+    peak_worker_bytes,
     seconds_of,
     timeout,
 )
 from lpe_dask.tasks.versions import is_checked
-from lpe_dask.tasks.worker_pool import (
-    Workers,
-    active_client,
-    active_workers,
-    peak_worker_bytes,
-)
 from waiting import eventually
 
 ROWS = np.random.default_rng(0).random((500, 2))
@@ -166,6 +165,17 @@ def test_workers__configured_memory(configured, expected):
     """It only lowers."""
     with dask.config.set({"lpe-dask.memory-limit": configured}):
         assert active_workers().memory_limit == (expected or memory_of_machine())
+
+
+@pytest.mark.cluster
+def test_active_client__passes_over_an_asynchronous_one(cluster):
+    """Dask computes nothing with it, but lazy results are built beside it."""
+
+    async def active():
+        async with Client(cluster.scheduler_address, asynchronous=True):
+            return active_client()
+
+    assert asyncio.run(active()) is None
 
 
 @pytest.fixture
