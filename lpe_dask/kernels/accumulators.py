@@ -186,7 +186,40 @@ def _boxes(
     return np.fmin.reduceat(points, starts), np.fmax.reduceat(points, starts)
 
 
-class KNearestAccumulator:
+class _State:
+    """What each search keeps: its queries, how far pairs may matter, and its tallies.
+
+    Parameters
+    ----------
+    queries : QueryTiles
+    basis : Basis
+        That of the blocks.
+    """
+
+    #: In units of the basis, of shape (n_queries,): pairs beyond change nothing.
+    _limits: NDArray[np.float64]
+
+    def __init__(self, queries: QueryTiles, basis: Basis) -> None:
+        self._queries = queries
+        self._errors = error_bounds(basis)
+        self._tallies = np.zeros(2, np.int64)
+
+    @property
+    def n_compared(self) -> int:
+        """Pairs that were filtered so far."""
+        return int(self._tallies[0])
+
+    @property
+    def n_met(self) -> int:
+        """Cells whose box was held against a query so far, for all queries together."""
+        return int(self._tallies[1])
+
+    def may_need(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
+        """Return whether a block with this box, in the basis, may change anything."""
+        return self._queries.may_reach(low, high, self._limits, self._errors)
+
+
+class KNearestAccumulator(_State):
     """The K nearest rows of each query among those seen so far.
 
     Parameters
@@ -211,11 +244,10 @@ class KNearestAccumulator:
         aggregation: str = "kth",
         with_numbers: bool = False,
     ) -> None:
+        super().__init__(queries, basis)
         n_queries = len(queries.order)
-        self._queries = queries
         self._aggregation = aggregation
         self._n_features = queries.arrays.points.shape[1]
-        self._errors = error_bounds(basis)
         self._guess = np.full(n_queries, np.inf)
         self._found = Found(
             np.empty((n_queries, n_neighbors)),
@@ -223,21 +255,7 @@ class KNearestAccumulator:
             np.zeros(n_queries, np.int64),
             np.where(queries.is_measured, np.inf, INACTIVE),
         )
-        self._tallies = np.zeros(2, np.int64)
-
-    @property
-    def n_compared(self) -> int:
-        """Pairs that were filtered so far."""
-        return int(self._tallies[0])
-
-    @property
-    def n_met(self) -> int:
-        """Cells whose box was held against a query so far, for all queries together."""
-        return int(self._tallies[1])
-
-    def may_need(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
-        """Return whether a block with this box, in the basis, may change anything."""
-        return self._queries.may_reach(low, high, self._found.limits, self._errors)
+        self._limits = self._found.limits
 
     def guess(self, other: KNearestAccumulator) -> None:
         """Take the limits of a search among a sample, for fewer neighbors, as a guess.
@@ -308,7 +326,7 @@ class KNearestAccumulator:
         )
 
 
-class CountAccumulator:
+class CountAccumulator(_State):
     """How many of the rows seen so far are within a radius of each query.
 
     Parameters
@@ -326,8 +344,7 @@ class CountAccumulator:
     def __init__(
         self, queries: QueryTiles, basis: Basis, radius: float, enough: int | None = None
     ) -> None:
-        self._queries = queries
-        self._errors = error_bounds(basis)
+        super().__init__(queries, basis)
         self._square = largest_square_within(radius)
         limit = limit_of(self._square, queries.arrays.points.shape[1], self._errors)
         self._counted = Counted(
@@ -335,21 +352,7 @@ class CountAccumulator:
             np.where(queries.is_measured, limit, INACTIVE),
             NO_LIMIT if enough is None else enough,
         )
-        self._tallies = np.zeros(2, np.int64)
-
-    @property
-    def n_compared(self) -> int:
-        """Pairs that were filtered so far."""
-        return int(self._tallies[0])
-
-    @property
-    def n_met(self) -> int:
-        """Cells whose box was held against a query so far, for all queries together."""
-        return int(self._tallies[1])
-
-    def may_need(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
-        """Return whether a block with this box, in the basis, may change anything."""
-        return self._queries.may_reach(low, high, self._counted.limits, self._errors)
+        self._limits = self._counted.limits
 
     def fold(self, block: Block) -> None:
         """Count the rows of one block; a query does not count itself."""
