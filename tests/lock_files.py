@@ -10,7 +10,8 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.storage.lock import LOCK_NAME, STALE_SECONDS, LockedError, hold, is_stale
+from lpe_dask.storage import LOCK_NAME, LockedError, hold, is_stale
+from lpe_dask.storage.lock import STALE_SECONDS
 
 
 def content(folder, name=LOCK_NAME):

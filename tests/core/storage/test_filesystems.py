@@ -10,7 +10,7 @@ import pytest
 from fsspec.implementations.ftp import FTPFileSystem
 
 from lpe_dask.storage import Folder, filesystem_of, filesystems
-from lpe_dask.tables.listing import resolve_path
+from lpe_dask.tables import resolve_path
 
 # That of fsspec takes for granted that it is connected.
 pytestmark = pytest.mark.filterwarnings(

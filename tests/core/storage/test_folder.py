@@ -8,9 +8,9 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
+from lpe_dask.storage import Folder, retried
 from lpe_dask.storage import folder as folders
-from lpe_dask.storage.folder import Folder
-from lpe_dask.storage.retries import retried, retried_without_inner_retries
+from lpe_dask.storage.retries import retried_without_inner_retries
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from forking import in_fork
 from lock_files import content, foreign, names, once, values, write
+from lpe_dask.storage import Folder, locked, verify_lock
 from lpe_dask.storage import lock as locks
-from lpe_dask.storage.folder import Folder
-from lpe_dask.storage.lock import locked, verify_lock
 from lpe_dask.tasks import remove_spools
 from waiting import eventually
 

@@ -17,7 +17,6 @@ from hashlib import sha256
 import pandas as pd
 import psutil
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,18 +33,11 @@ from lock_files import (
     values,
     write,
 )
+from lpe_dask.storage import LOCK_NAME, Folder, LockedError, is_stale, locked, verify_lock
 from lpe_dask.storage import folder as folders
 from lpe_dask.storage import lock as locks
 from lpe_dask.storage import owner as owners
-from lpe_dask.storage.folder import Folder
-from lpe_dask.storage.lock import (
-    LOCK_NAME,
-    STALE_SECONDS,
-    LockedError,
-    is_stale,
-    locked,
-    verify_lock,
-)
+from lpe_dask.storage.lock import STALE_SECONDS
 
 #: Waits for a line, takes the lock, and says whether it did; keeps it until the next line.
 CONTENDER = """
@@ -185,24 +177,6 @@ def test_hold__says_where_the_folder_was_removed_meanwhile(tmp_path, monkeypatch
     monkeypatch.setattr(Folder, "make", lambda folder: None)
 
     check_refused(tmp_path / "gone", "cannot be locked", FileNotFoundError)
-
-
-def test_hold__leaves_no_lock_on_a_full_disk(tmp_path, monkeypatch):
-    def open_full(filesystem, path, mode="rb", **options):
-        file = opened(filesystem, path, mode, **options)
-        if path.endswith(LOCK_NAME):
-            file.flush = fail
-        return file
-
-    def fail():
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    opened = LocalFileSystem.open
-    monkeypatch.setattr(LocalFileSystem, "open", open_full)
-
-    check_refused(tmp_path, r"cannot be locked.*No space", OSError)
-
-    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])

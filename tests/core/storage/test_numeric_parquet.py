@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from lpe_dask.storage.numeric_parquet import (
+from lpe_dask.storage import (
     FLOAT64,
     FLOATS,
     INT32,
     INT64,
-    MAX_EXPANSION,
     columns_of,
     parquet_of,
     write_columns,
 )
+from lpe_dask.storage.numeric_parquet import MAX_EXPANSION
 
 TYPES = {np.int32: INT32, np.int64: INT64, np.float64: FLOAT64, np.float32: FLOATS}
 

@@ -5,7 +5,15 @@ import traceback
 
 import pytest
 
-from lpe_dask.storage import printable, redact, redact_and_hash, redact_errors, sanitize
+from lpe_dask.storage import (
+    printable,
+    redact,
+    redact_and_hash,
+    redact_errors,
+    sanitize,
+    short_message,
+    single_line,
+)
 from lpe_dask.tables import TableError
 
 
@@ -120,3 +128,9 @@ def test_errors_of_tasks__are_masked_where_they_are_made():
     assert str(pickle.loads(pickle.dumps(error))) == (
         "http://***@host/p.csv, line 3: x is no number"
     )
+
+
+@pytest.mark.parametrize("text", ["it ends", "it ends.", "it\nends.\n", " it  ends."])
+def test_one_line__ends_without_a_full_stop(text):
+    assert single_line(ValueError(text)) == "it ends"
+    assert short_message(ValueError(text)) == "ValueError: it ends."

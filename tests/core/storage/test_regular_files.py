@@ -13,8 +13,8 @@ import pytest
 
 from choosing import mostly_dealt, mostly_full
 from hostile import ATTACKS, limited
-from lpe_dask.storage.folder import Folder
-from lpe_dask.storage.regular_files import UnsafeFileError, read_regular
+from lpe_dask.storage import Folder, UnsafeFileError
+from lpe_dask.storage.regular_files import read_regular
 
 READ = """
 import sys

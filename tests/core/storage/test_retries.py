@@ -20,9 +20,14 @@ from buckets import DAY, DONE, expected, filled, names_in, scored, write_job, wr
 from lpe_dask.batch import parts
 from lpe_dask.batch.errors import RunError
 from lpe_dask.cli.commands import cli
-from lpe_dask.storage import short_message
-from lpe_dask.storage.lock import locked, verify_lock
-from lpe_dask.storage.retries import is_transient, retried, retried_until_visible
+from lpe_dask.storage import (
+    is_transient,
+    locked,
+    retried,
+    retried_until_visible,
+    short_message,
+    verify_lock,
+)
 from lpe_dask.tables.parquet_files import open_files
 from lpe_dask.tasks import remove_spools
 from processes import local_cluster
@@ -331,30 +336,6 @@ def test_spool__on_s3_serves_workers_and_is_removed(bucket, server, environment)
     filesystem = fsspec.filesystem("s3")
     filesystem.invalidate_cache()
     assert not filesystem.exists("bucket/spool")
-
-
-@pytest.mark.slow
-def test_run__to_s3_is_resumed(bucket, server, tmp_path, monkeypatch):
-    def publish_one(folder, number, *arguments):
-        if done:
-            raise RuntimeError("the end of it")
-        publish(folder, number, *arguments)
-        done.append(f"bucket/out/{DAY}/{folder.name(number)}")
-
-    done, publish = [], parts.PartFolder.publish
-    job = write_job(tmp_path, bucket)
-    monkeypatch.setattr(parts.PartFolder, "publish", publish_one)
-    with pytest.raises(RunError, match="the end of it"):
-        lpe_dask.run(job, date=DAY)
-    monkeypatch.undo()
-    filesystem = fsspec.filesystem("s3")
-    first = filesystem.modified(done[0])
-
-    lpe_dask.run(job, date=DAY)
-
-    assert names_in(f"{bucket}/out/{DAY}") == DONE
-    assert filesystem.modified(done[0], refresh=True) == first
-    pd.testing.assert_series_equal(scored(bucket)["p_value"], expected(bucket))
 
 
 # A folder of NFS
