@@ -3,7 +3,7 @@
 import numpy as np
 
 import definitions
-from lpe_dask.kernels.accumulators import CountAccumulator, KNearestAccumulator
+from lpe_dask.kernels import CountAccumulator, KNearestAccumulator
 from searching import all_distances, folded, in_blocks, query_tiles, smallest
 
 

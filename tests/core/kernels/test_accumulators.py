@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from choosing import mostly_dealt
 from compiling import WAYS, taking
-from lpe_dask.kernels.accumulators import CountAccumulator, KNearestAccumulator
-from lpe_dask.kernels.blocks import block_of
+from lpe_dask.kernels import CountAccumulator, KNearestAccumulator, block_of
 from lpe_dask.kernels.nearest import fold_nearest
 from search_checks import (
     check_counts,
@@ -107,7 +106,6 @@ def test_may_need__leaves_out_blocks_outside_the_radius(
     check_counts(state, distances_of(rows, points), radius, enough)
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 def test_states__without_a_query_need_no_block(algorithm):
     reference = in_blocks(algorithm, np.ones((3, 2)))
     block = reference.blocks[0]
@@ -180,7 +178,6 @@ def test_guess__does_not_change_any_bit(kind, with_numbers, algorithm, weights):
 
 
 @given(data=st.data(), points=point_sets(max_rows=20), n_neighbors=st.integers(1, 8))
-@pytest.mark.parametrize("algorithm", EXACT)
 def test_guess__from_any_rows_equals_definition(algorithm, data, points, n_neighbors):
     """Ties, duplicates at distance 0, fewer rows than K."""
     reference = in_blocks(algorithm, points, data.draw(row_parts(len(points))))
@@ -219,7 +216,6 @@ def test_guess__leaves_out_pairs_from_the_beginning():
 # States as such
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 def test_states__may_be_asked_at_any_time(algorithm):
     """An answer is that of the rows so far, also of none, and does not end the search."""
     points = np.random.default_rng(0).standard_normal((300, 3))
@@ -241,7 +237,6 @@ def test_states__may_be_asked_at_any_time(algorithm):
         check_counts(counted, distances, 0.5)
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 def test_states__do_not_change_what_they_are_given(algorithm):
     """Blocks and queries may be shared by searches, one after another or side by side."""
     points = np.random.default_rng(0).standard_normal((300, 3))
@@ -264,7 +259,6 @@ def test_states__do_not_change_what_they_are_given(algorithm):
     np.testing.assert_array_equal(nearest.finish(), again.finish())
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 @pytest.mark.parametrize("tile_rows", [64, 128, 256])
 def test_query_tiles__give_results_in_the_order_of_the_queries(algorithm, tile_rows):
     """However the queries are cut into tiles."""

@@ -18,9 +18,15 @@ from hypothesis import strategies as st
 import definitions
 import lpe_dask
 from indexes import CORRUPTIONS, corrupted, curved_rows, indexes_of, right_lists
-from lpe_dask.kernels import beam_search, graph_search, nn_descent
-from lpe_dask.kernels.beam_search import BeamAccumulator
-from lpe_dask.kernels.block_index import DEGREE, joined_lists, start_places
+from lpe_dask.kernels import (
+    DEGREE,
+    BeamAccumulator,
+    beam_search,
+    graph_search,
+    joined_lists,
+    nn_descent,
+    start_places,
+)
 from searching import HARD_POINTS, all_distances, in_blocks, parts_of, query_tiles, smallest
 from strategies import point_sets, row_parts
 

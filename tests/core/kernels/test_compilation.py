@@ -76,19 +76,9 @@ def test_run__adds_up_the_work_of_a_process(monkeypatch, caplog):
     assert "add_products runs in NumPy" in caplog.text
 
 
-COMPILED_BY_TWO = """
-import numpy as np
-from lpe_dask.kernels import compilation
-from lpe_dask.kernels.exact_sums import sum_of_products
-
-compilation._work.done = 1e300
-assert sum_of_products(np.ones(3), np.ones(3)).any()
-"""
-
-
 @pytest.mark.full
 def test_run__compiles_in_one_process_of_a_machine(tmp_path):
-    command = [sys.executable, "-c", COMPILED_BY_TWO]
+    command = [sys.executable, "-c", ONE_AFTER_ANOTHER.format(levels=[1e300])]
     both = [
         subprocess.Popen(
             command, env=environment_with_cache(tmp_path), stderr=subprocess.PIPE, text=True

@@ -71,19 +71,12 @@ def kernel(x):
     return {"a", "b", "c"} if x < LIMIT else 2 * x
 '''
 
-AFTER = '''
-"""Another thing, at length."""
-# Why this is so.
-LIMIT = 3
-
-
-def kernel(x):  # a word more
-    """Return this
-
-    or that.
-    """
-    return {"a", "b", "c"} if x < LIMIT else 2 * x
-'''
+AFTER = (
+    BEFORE.replace("One thing.", "Another thing, at length.")
+    .replace("LIMIT = 3\n", "# Why this is so.\nLIMIT = 3\n\n")
+    .replace("(x):", "(x):  # a word more")
+    .replace("Return it.", "Return this\n\n    or that.\n    ")
+)
 
 
 STATE = """

@@ -10,12 +10,14 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 import definitions
-from lpe_dask.kernels import neighbor_graph, walks
-from lpe_dask.kernels.neighbor_graph import GRAPHS, walk_from_points, walk_from_rows
+from lpe_dask.kernels import GRAPHS, neighbor_graph, walk_from_points, walk_from_rows, walks
 from searching import all_distances, smallest
 from strategies import point_sets
 
-graphs = pytest.mark.parametrize("graph", sorted(GRAPHS))
+
+@pytest.fixture(scope="module", params=sorted(GRAPHS))
+def graph(request):
+    return request.param
 
 
 def graph_of(points, n_neighbors, graph):
@@ -33,7 +35,6 @@ def edges_of(graph):
     }
 
 
-@graphs
 @given(points=point_sets(), n_neighbors=st.integers(1, 6))
 def test_graphs__have_the_edges_of_the_definition(graph, points, n_neighbors):
     actual = graph_of(points, n_neighbors, graph)
@@ -43,7 +44,6 @@ def test_graphs__have_the_edges_of_the_definition(graph, points, n_neighbors):
     assert len(actual.targets) == len(expected)
 
 
-@graphs
 @given(points=point_sets(), n_neighbors=st.integers(1, 6), most=st.integers(1, 14))
 def test_walk_from_rows__gives_the_kth_and_the_mean(graph, points, n_neighbors, most):
     walked, rows = graph_of(points, n_neighbors, graph), np.arange(len(points))
@@ -60,7 +60,6 @@ def test_walk_from_rows__gives_the_kth_and_the_mean(graph, points, n_neighbors, 
     assert counts.tolist() == same_counts.tolist() == [min(most, n) for n in reachable]
 
 
-@graphs
 @given(
     data=st.data(),
     n_features=st.integers(1, 2),
@@ -84,7 +83,6 @@ def test_walk_from_points__counts_the_closed_ball_by_definition(
     assert counts.tolist() == definitions.geodesic_counts(expected, radius)
 
 
-@graphs
 def test_walk_from_rows__equals_scipy_in_every_bit(graph):
     """A curved sheet: far rows are reached in many steps."""
     rng = np.random.default_rng(0)

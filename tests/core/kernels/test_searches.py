@@ -59,7 +59,6 @@ def test_smallest__are_in_the_order_of_distance_and_number():
 # Any rows
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 @given(
     data=st.data(),
     points=point_sets(max_rows=20),
@@ -91,7 +90,6 @@ def test_searches__equal_definition_for_any_blocks(
         check_searches(algorithm, rows, fold=fold, **settings)
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 @given(data=st.data(), points=point_sets(max_rows=9), n_neighbors=st.integers(1, 200))
 def test_searches__equal_definition_for_many_duplicates(
     algorithm, data, points, n_neighbors
@@ -156,7 +154,6 @@ def test_searches__equal_definition_at_the_edges_of_tiles(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 @pytest.mark.parametrize("n_queries", [0, 1, 5, 6, 7, 255, 256, 257, 600])
 def test_searches__take_any_number_of_queries(algorithm, n_queries):
     rng = np.random.default_rng(n_queries)
@@ -184,7 +181,6 @@ def test_searches__equal_definition_where_features_are_summed_in_parts(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 def test_searches__take_rows_and_queries_in_any_layout(algorithm):
     """Kernels read along a row, whatever the order of a table in memory is."""
     points = np.random.default_rng(0).standard_normal((300, 9))
@@ -192,7 +188,6 @@ def test_searches__take_rows_and_queries_in_any_layout(algorithm):
         check_searches(algorithm, rows, rows[:200], n_neighbors=[5])
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_searches__do_not_measure_a_row_that_is_not_finite(algorithm, value, dtype):
@@ -213,7 +208,6 @@ def test_searches__compare_categories_alone():
         check_searches(algorithm, rows, queries, n_neighbors=[7], weights=[1.0, 2.0, 0.5])
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 def test_searches__take_different_squares_with_one_root_as_a_tie(algorithm):
     """Neighbors are those of the smallest (distance, number), not (square, number)."""
     rows = np.random.default_rng(0).integers(0, 10, (2000, 3)) * 0.1
@@ -224,7 +218,6 @@ def test_searches__take_different_squares_with_one_root_as_a_tie(algorithm):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 def test_searches__select_among_more_rows_than_the_reservoir_holds(algorithm):
     """Rows that come nearer and nearer refill the reservoir again and again."""
     rows = np.linspace(100.0, 0.0, 3000)[:, None]
@@ -232,7 +225,6 @@ def test_searches__select_among_more_rows_than_the_reservoir_holds(algorithm):
     check_searches(algorithm, rows, np.zeros((1, 1)), n_neighbors=[7])
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 @pytest.mark.parametrize("n_features", [2, 12])
 def test_searches__end_where_half_of_the_rows_are_equal(n_features, algorithm):
     """The square of a query among equal rows is no start for that of the next one."""
@@ -276,7 +268,6 @@ def test_searches__equal_definition_for_thousands_of_rows(name, n_neighbors, alg
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
-@pytest.mark.parametrize("algorithm", EXACT)
 def test_searches__survive_an_outlier_in_a_cell_of_many(algorithm, sample):
     """A row at 1e300 moves the center of its cell away from all others of the cell."""
     points = np.random.default_rng(0).standard_normal((2000, 2))
@@ -289,7 +280,6 @@ def test_searches__survive_an_outlier_in_a_cell_of_many(algorithm, sample):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 @pytest.mark.parametrize("distance", [1e12, 1e13, 1e30, 1e300])
 def test_searches__equal_definition_for_queries_far_outside(algorithm, distance):
     """Whether the rows near them are known to the basis or not."""
@@ -343,7 +333,6 @@ def test_searches__leave_out_most_pairs_of_clusters_with_categories(weight):
     np.testing.assert_array_equal(state.finish()[chosen], expected)
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
 def test_searches__leave_out_queries_that_have_enough(algorithm):
     """What is decided is not looked at again."""
     rng = np.random.default_rng(0)
