@@ -4,6 +4,7 @@ import errno
 import shutil
 import sys
 import threading
+from unittest.mock import Mock
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
@@ -68,9 +69,7 @@ def test_lock__knows_after_its_end_that_it_was_lost(folder):
 
 
 def test_lock__outlives_a_beat_that_failed(folder, fast, monkeypatch, caplog):
-    def fail(*arguments):
-        raise OSError(errno.EIO, "the connection was lost")
-
+    fail = Mock(side_effect=OSError(errno.EIO, "the connection was lost"))
     with locked(folder, "score") as lock:
         monkeypatch.setattr(Folder, "atomic_write", once(fail, Folder.atomic_write))
         assert eventually(lambda: values(folder)["beat"] >= 3)
@@ -83,10 +82,7 @@ def test_lock__outlives_a_beat_that_failed(folder, fast, monkeypatch, caplog):
 
 
 def test_lock__that_cannot_be_removed_does_not_hide_an_error(tmp_path, monkeypatch, caplog):
-    def fail(filesystem, path):
-        raise PermissionError(path)
-
-    monkeypatch.setattr(LocalFileSystem, "rm_file", fail)
+    monkeypatch.setattr(LocalFileSystem, "rm_file", Mock(side_effect=PermissionError("x")))
 
     with pytest.raises(KeyError, match="body"), locked(tmp_path, "score"):
         raise KeyError("body")

@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
+from unittest.mock import Mock
 
 import pandas as pd
 import psutil
@@ -304,10 +305,7 @@ def test_hold__reads_its_own_lock_whatever_the_purpose(purpose):
 
 @pytest.mark.parametrize("folder", ["memory"], indirect=True)
 def test_hold__respects_a_lock_that_has_no_age(folder, monkeypatch):
-    def modified(filesystem, path):
-        raise NotImplementedError
-
-    monkeypatch.setattr(MemoryFileSystem, "modified", modified)
+    monkeypatch.setattr(MemoryFileSystem, "modified", Mock(side_effect=NotImplementedError))
     write(folder, foreign(folder), age=2 * STALE_SECONDS)
 
     check_refused(folder, "remove the file")
@@ -408,9 +406,7 @@ def test_hold__looks_again_before_it_replaces(folder, monkeypatch, beat):
 
 
 def test_hold__tries_again_where_the_lock_was_just_released(folder, monkeypatch):
-    def released(place, name, content):
-        return False
-
+    released = Mock(return_value=False)
     monkeypatch.setattr(Folder, "create", once(released, Folder.create))
 
     with locked(folder, "score") as lock:

@@ -5,6 +5,7 @@ import logging
 import pickle
 import socket
 import traceback
+from unittest.mock import Mock
 
 import dask
 import fsspec
@@ -65,10 +66,8 @@ def test_filesystem_of__a_server_that_is_down(use, caplog):
 @pytest.mark.usefixtures("new_connections")
 @pytest.mark.parametrize("use", USES)
 def test_filesystem_of__a_server_that_refuses(use, monkeypatch):
-    def refuse(*args, **kwargs):
-        raise RuntimeError("530 Login incorrect")  # ftplib's is no OSError either
-
-    monkeypatch.setattr(FTPFileSystem, "_connect", refuse)
+    refusal = RuntimeError("530 Login incorrect")  # ftplib's is no OSError either
+    monkeypatch.setattr(FTPFileSystem, "_connect", Mock(side_effect=refusal))
 
     with pytest.raises(
         OSError, match=r"ftp://\*\*\*@there/p cannot be opened: .*530 Login"
