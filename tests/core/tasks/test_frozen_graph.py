@@ -230,23 +230,18 @@ def test_fit__keeps_blocks_of_rows_that_are_in_a_spool(client, tmp_path, monkeyp
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(
-    "kind",
-    mostly_full(
-        ["array", "frame", "from_delayed of futures"], ["array", "from_delayed of futures"]
-    ),
+    "kind", mostly_full(["array", "from_pandas", "futures"], ["array", "futures"])
 )
-def test_fit__keeps_persisted_rows(client, kind):
+def test_fit__keeps_persisted_rows(client, tmp_path, kind):
     """Nobody else does, once the collection of the user is gone."""
     with dask.config.set(scheduler="threads"):
         expected = LPE(3).fit(ROWS).score_samples(ROWS[:20])
-    if kind == "array":
-        X = da.from_array(ROWS, chunks=(700, -1)).persist()
-    elif kind == "frame":
-        X = dd.from_pandas(FRAME, npartitions=4).persist()
-    else:
+    if kind == "futures":
         futures = client.map(part_of, range(4))
         X = dd.from_delayed([dask.delayed(abs)(f) for f in futures], meta=FRAME[:0])
         del futures
+    else:
+        X = AS_KIND[kind](tmp_path).persist()
     model = LPE(3).fit(X)
     del X
     fitted_of(model).reference.blocks._persisted = []  # as if their workers were lost

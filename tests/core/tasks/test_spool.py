@@ -33,6 +33,7 @@ from lpe_dask.tasks.transfer import LITERAL_BYTES
 from waiting import eventually
 
 SMALL = np.arange(10.0)
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.cluster
@@ -193,6 +194,12 @@ def test_spool__is_for_its_owner_and_goes_with_its_last_entry(tmp_path):
     assert eventually(lambda: not folder.exists())
 
 
+def run(program, *arguments):
+    """Return the words that a new process prints."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.check_output(command, text=True, cwd=ROOT).split()
+
+
 COLLECTED = """
 import gc, pickle, sys
 from lpe_dask.tasks.spool import spool_at
@@ -215,10 +222,7 @@ sys.setprofile(None)
 
 def test_spool__is_removed_by_a_thread_not_within_the_garbage_collector(tmp_path):
     """A finalizer that sets a ContextVar or takes a lock may end or hang the process."""
-    command = [sys.executable, "-c", COLLECTED, str(tmp_path)]
-    calls = subprocess.check_output(
-        command, text=True, cwd=Path(__file__).parents[3]
-    ).split()
+    calls = run(COLLECTED, tmp_path)
 
     assert calls.count("SimpleQueue.put") == 2
     calls = set(calls) - {"collect", "__call__", "dict.pop", "setprofile"}
@@ -258,8 +262,7 @@ if sys.argv[2] == "at once":
 
 @pytest.mark.parametrize("end", mostly_full(["as usual", "at once"], ["at once"]))
 def test_spool__that_a_thread_is_removing_goes_before_the_process(tmp_path, end):
-    command = [sys.executable, "-c", LEFT_TO_THE_END, str(tmp_path), end]
-    subprocess.check_call(command, cwd=Path(__file__).parents[3])
+    run(LEFT_TO_THE_END, tmp_path, end)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -273,7 +276,7 @@ def test_cleaner__goes_on_after_an_error(tmp_path, monkeypatch):
             raise failures.pop()
         return []
 
-    monkeypatch.setattr("lpe_dask.tasks.spool_cleaner.open_clients", fail)
+    monkeypatch.setattr(spool_cleaner, "open_clients", fail)
     entry = spool_at(str(tmp_path)).folder("blocks")
     pickle.dumps(entry)
 
@@ -294,43 +297,30 @@ import os, sys, time
 from lpe_dask.tasks.spool import spool_at
 
 entry = spool_at(sys.argv[1]).folder("blocks")
-print("made", flush=True)
 if sys.argv[2] == "wait":
+    print("made", flush=True)
     time.sleep(100)
-if sys.argv[2] == "fork" and os.fork() == 0:
+if os.fork() == 0:
     other = spool_at(sys.argv[1]).folder("blocks")
     print(other.spool is entry.spool, flush=True)
     del entry
     sys.exit()
-if sys.argv[2] == "fork":
-    os.wait()
-    print(os.path.isdir(entry.url.removeprefix("file://")))
-    print(len(os.listdir(sys.argv[1])))
+os.wait()
+print(os.path.isdir(entry.url.removeprefix("file://")), len(os.listdir(sys.argv[1])))
 """
 
 
-def owner_of_spool(place, what):
-    """Return a process that made a spool."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(place), what],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[3],
-    )
-    assert process.stdout.readline() == "made\n"
-    return process
-
-
 def test_spool__of_a_process_stays_when_its_fork_ends(tmp_path):
-    with owner_of_spool(tmp_path, "fork") as process:
-        is_same, is_there, n_spools = process.stdout.read().split()
+    is_same, is_there, n_spools = run(OWNER, tmp_path, "fork")
 
     assert (is_same, is_there, n_spools) == ("False", "True", "1")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_spool__of_a_process_that_died_is_removed_by_the_next(tmp_path):
-    with owner_of_spool(tmp_path, "wait") as process:
+    command = [sys.executable, "-c", OWNER, str(tmp_path), "wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdout.readline() == b"made\n"
         (left,) = tmp_path.iterdir()
         while_it_lives = Spool(str(tmp_path))
         assert left.is_dir()
