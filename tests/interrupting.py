@@ -3,16 +3,17 @@
 import contextlib
 import itertools
 
-import dask
 import numpy as np
 import pandas as pd
 import pytest
 
-from breaking import parts_in
 from lpe_dask.batch.api import score_files
+from lpe_dask.batch.errors import RunError
+from lpe_dask.batch.parts import PartFolder
 
-#: Files, and so parts, of the rows to score; rows in each.
-N_PARTS, PART_ROWS = 6, 40
+#: Files, and so parts, of the rows to score, the last one empty; rows in each other.
+N_PARTS, PART_ROWS = 7, 40
+N_ROWS = (N_PARTS - 1) * PART_ROWS
 
 #: Nominal rows, in three files.
 N_NOMINAL = 1500
@@ -23,10 +24,11 @@ def write_tables(folder):
     rng = np.random.default_rng(0)
     nominal = pd.DataFrame(rng.integers(0, 40, (N_NOMINAL, 2)) * 0.5, columns=["x", "y"])
     write_files(nominal, folder / "nominal", N_NOMINAL // 3)
-    rows = rng.integers(-5, 60, (N_PARTS * PART_ROWS, 2)) * 0.5
+    rows = rng.integers(-5, 60, (N_ROWS, 2)) * 0.5
     frame = pd.DataFrame(rows, columns=["x", "y"])
     frame.iloc[3, 0] = np.nan
     write_files(frame, folder / "rows", PART_ROWS)
+    frame.iloc[:0].to_parquet(folder / "rows" / f"{N_PARTS - 1}.parquet")
     return {"data": folder / "rows", "nominal": folder / "nominal"}
 
 
@@ -37,19 +39,10 @@ def write_files(frame, folder, n_rows):
         frame.iloc[start : start + n_rows].to_parquet(folder / f"{i}.parquet")
 
 
-def copy_of(path, target):
-    """Copy the files of a folder, and return the new one."""
-    target.mkdir()
-    for file in path.iterdir():
-        (target / file.name).write_bytes(file.read_bytes())
-    return target
-
-
-def uninterrupted(tables, folder):
-    """Return the bytes of the parts of a run that nothing interrupted."""
-    with dask.config.set(scheduler="sync"):
-        score_files(**tables, output=folder / "out", n_neighbors=5)
-    return parts_in(folder / "out")
+def stop_run(n_parts, **given):
+    """Score files, and stop when so many parts are there."""
+    with stop_after(PartFolder, "publish", n_parts), pytest.raises(RunError, match="Stop"):
+        score_files(**given)
 
 
 class Stop(Exception):
@@ -69,3 +62,15 @@ def stop_after(owner, name, n_calls):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, fail_late)
         yield
+
+
+def count_calls(monkeypatch, owner, name):
+    """Return a list that grows with every call of a function of tasks."""
+    function, calls = getattr(owner, name), []
+
+    def counted(*arguments, **options):
+        calls.append(arguments)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, counted)
+    return calls

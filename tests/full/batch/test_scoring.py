@@ -1,5 +1,6 @@
-"""Runs from files to files, however these are cut."""
+"""Runs from files to files, however these are cut, and however often a run stops."""
 
+import contextlib
 import itertools
 import tempfile
 from pathlib import Path
@@ -12,8 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+import interrupting
 import lpe_dask
+from breaking import parts_in
+from interrupting import N_PARTS, stop_after
 from lpe_dask.batch.api import score_files
+from lpe_dask.batch.errors import RunError
+from lpe_dask.batch.parts import PartFolder
 
 
 @pytest.fixture(autouse=True)
@@ -62,3 +68,37 @@ def test_score_files__equals_score_for_any_files(table, n_nominal, alpha):
     assert summary["rows"] == len(frame)
     assert summary["rows_nan"] == p_value.isna().sum()
     assert summary["flagged"] == (p_value <= alpha).sum()
+
+
+@pytest.fixture(scope="module")
+def stopped_tables(tmp_path_factory):
+    """Paths of rows, and the parts of a run that nothing interrupted."""
+    rows = interrupting.write_tables(tmp_path_factory.mktemp("tables"))
+    out = tmp_path_factory.mktemp("expected") / "out"
+    score_files(**rows, output=out, n_neighbors=5)
+    return rows, parts_in(out)
+
+
+@given(stops=st.lists(st.integers(0, N_PARTS), max_size=4))
+def test_score_files__gives_the_same_bytes_however_often_it_stops(
+    stopped_tables, tmp_path_factory, stops
+):
+    rows, expected = stopped_tables
+    out = tmp_path_factory.mktemp("stopped") / "out"
+    for n_written in stops:
+        with (
+            stop_after(PartFolder, "publish", n_written),
+            contextlib.suppress(RunError, FileExistsError),
+        ):
+            score_files(**rows, output=out, n_neighbors=5)
+
+        there = parts_in(out)
+        assert there.items() <= expected.items()
+        assert (out / "_summary.json").exists() == (len(there) == N_PARTS)
+
+    if not (out / "_summary.json").exists():
+        score_files(**rows, output=out, n_neighbors=5)
+
+    assert parts_in(out) == expected
+    about = ["_reasons.pqt", "_report.html", "_summary.json"]
+    assert sorted(path.name for path in out.iterdir()) == [*about, *expected]
