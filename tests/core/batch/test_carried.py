@@ -5,7 +5,6 @@ import itertools
 import re
 from decimal import Decimal
 
-import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -83,10 +82,8 @@ def column(arrow_type, values):
 
 @pytest.fixture(autouse=True)
 def small_partitions(monkeypatch):
-    """Partitions of at most 4 rows, on this thread."""
+    """Partitions of at most 4 rows."""
     monkeypatch.setattr(parquet_files, "PARTITION_ROWS", 4)
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -56,8 +56,7 @@ def folder(tmp_path, monkeypatch):
     for ending, write in SIMD_PROFILES.items():
         write(NOMINAL, f"nominal.{ending}")
         write(NEW, f"new.{ending}")
-    with dask.config.set(scheduler="sync"):
-        yield tmp_path
+    return tmp_path
 
 
 def invoke(*arguments):

@@ -5,7 +5,6 @@ import json
 import os
 from pathlib import Path
 
-import dask
 import fsspec
 import pytest
 
@@ -16,12 +15,6 @@ from lpe_dask.batch import drift_log
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.summary import read_summary
 from storages import s3_server
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ import errno
 import os
 from pathlib import Path
 
-import dask
 import fsspec
 import numpy as np
 import pandas as pd
@@ -42,8 +41,7 @@ def folder(tmp_path, monkeypatch):
         rows = pd.DataFrame(rng.standard_normal((20, 2)), columns=["x", "y"])
         rows.to_parquet(path / "a.parquet")
     Path("job.toml").write_text(JOB)
-    with dask.config.set(scheduler="sync"):
-        yield tmp_path
+    return tmp_path
 
 
 @pytest.fixture

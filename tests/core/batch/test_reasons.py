@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import dask
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,12 +17,6 @@ from lpe_dask.batch.explanations import (
 from lpe_dask.model.explanation import explain_rows
 
 COLUMNS = ["x", "y", "kind"]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 def table(n_rows, seed):
