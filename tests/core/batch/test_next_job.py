@@ -56,53 +56,57 @@ def clock(monkeypatch):
     return set_to
 
 
-def interrupt(job="job.toml", error=RuntimeError, **options):
+@pytest.fixture
+def early(clock):
+    """It is after midnight, and the run of the day before was interrupted."""
+    clock(LATE)
+    interrupt()
+    clock(EARLY)
+
+
+def interrupt(job="job.toml"):
     """Start a job that breaks off at its first part."""
 
     def stop(*arguments):
-        raise error("the end of it")
+        raise RuntimeError("the end of it")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts.PartFolder, "publish", stop)
-        with pytest.raises((RunError, error), match="the end of it"):
-            lpe_dask.run(job, **options)
-
-
-def plan_by_command(job):
-    result = CliRunner().invoke(cli, ["plan", job, "--scheduler", "threads"])
-    assert result.exit_code == 0, result.output
-    return result.stdout
+        with pytest.raises(RunError, match="the end of it"):
+            lpe_dask.run(job)
 
 
 def days_done():
     return [path.parent.name for path in sorted(Path("out").glob("*/_summary.json"))]
 
 
-def test_run__first_finishes_the_run_that_was_interrupted_before_midnight(clock, caplog):
-    clock(LATE)
-    interrupt()
-    clock(EARLY)
-
-    lpe_dask.run("job.toml")
-
-    assert days_done() == ["2026-11-19"]
-    assert "the run of 2026-11-19 was interrupted: only this run is finished" in caplog.text
-    lpe_dask.run("job.toml")
-    assert days_done() == ["2026-11-19", "2026-11-20"]
-    assert sorted(os.listdir("out")) == days_done()
-
-
-@pytest.mark.parametrize(("began", "done"), [("11:55", 20), ("12:10", 19)])
-def test_run__counts_twelve_hours_from_the_first_beginning(clock, began, done):
-    """A run that fails each time does not keep the next day from being done."""
-    for time in (began, "23:30"):
-        clock(f"2026-11-19T{time}")
+@pytest.mark.parametrize(
+    ("starts", "time", "done"),
+    [
+        ([LATE], EARLY, 19),
+        (["2026-11-18T23:59"], EARLY, 20),
+        # Twelve hours from the first start: a run that fails each time does not keep the
+        # next day from being done.
+        (["2026-11-19T11:55", LATE], "2026-11-20T00:00", 20),
+        (["2026-11-19T12:10", LATE], "2026-11-20T00:00", 19),
+    ],
+)
+def test_run__first_finishes_the_run_that_was_interrupted_before_midnight(
+    clock, caplog, starts, time, done
+):
+    for start in starts:
+        clock(start)
         interrupt()
-    clock("2026-11-20T00:00")
+    clock(time)
 
     lpe_dask.run("job.toml")
 
+    said = "the run of 2026-11-19 was interrupted: only this run is finished" in caplog.text
     assert days_done() == [f"2026-11-{done}"]
+    assert said == (done == 19)
+    if done == 19:
+        lpe_dask.run("job.toml")
+        assert sorted(os.listdir("out")) == days_done() == ["2026-11-19", "2026-11-20"]
 
 
 @pytest.mark.parametrize(
@@ -114,12 +118,11 @@ def test_run__counts_twelve_hours_from_the_first_beginning(clock, began, done):
 )
 def test_date__may_be_a_text(date):
     forecast = lpe_dask.plan("job.toml", date=date)
-    planned = CliRunner().invoke(cli, ["plan", "job.toml", "--date", "2026-11-18"])
+    planned = command("plan", "--date", "2026-11-18").stdout
     summary = lpe_dask.run("job.toml", date=date)
 
     assert forecast.n_rows == summary["rows"] == 20
-    assert planned.exit_code == 0, planned.stderr
-    assert planned.stdout.splitlines()[0] == str(forecast).splitlines()[0]
+    assert planned.splitlines()[0] == str(forecast).splitlines()[0]
     assert Path("out/2026-11-18/_summary.json").exists()
     with pytest.raises(FileExistsError, match="out/2026-11-18 exists already"):
         lpe_dask.plan("job.toml", date=date)
@@ -142,34 +145,15 @@ def test_date__is_for_jobs():
     assert "--date) is for the path of a job file, which ends in .toml." in result.stderr
 
 
-def test_run__looks_for_no_day_before_yesterday(clock, caplog):
-    clock("2026-11-18T23:59")
-    interrupt()
-    clock(EARLY)
-
-    lpe_dask.run("job.toml")
-
-    assert days_done() == ["2026-11-20"]
-    assert not caplog.records
-
-
-def test_run__looks_for_no_other_day_where_one_is_given(clock, caplog):
-    clock(LATE)
-    interrupt()
-    clock(EARLY)
-
+def test_run__looks_for_no_other_day_where_one_is_given(early, caplog):
     lpe_dask.run("job.toml", date=datetime.date(2026, 11, 20))
 
     assert days_done() == ["2026-11-20"]
     assert not caplog.records
 
 
-def test_run__leaves_a_run_that_is_at_work_alone(clock, caplog):
+def test_run__leaves_a_run_that_is_at_work_alone(early, caplog):
     caplog.set_level("INFO")
-    clock(LATE)
-    interrupt()
-    clock(EARLY)
-
     with locked("out/2026-11-19", "score a table"):
         lpe_dask.run("job.toml")
 
@@ -241,50 +225,47 @@ def test_run__finishes_one_of_two_runs_of_a_file_with_other_variables(
     assert done == ["out/2026-11-19/b", "out/2026-11-20/a"]
 
 
-@pytest.mark.parametrize("change", mostly_full(["job", "input", "error"], ["job", "error"]))
-def test_run__takes_today_where_yesterday_would_be_refused(clock, caplog, change):
-    clock(LATE)
-    interrupt()
-    clock(EARLY)
-    if change == "job":
-        Path("job.toml").write_text(JOB + "alpha = 0.2\n")
-    else:
-        rows = [1.0, 2.0, 3.0] if change == "input" else ["a", "b", "c"]
-        pd.DataFrame({"x": rows}).to_parquet("in/2026-11-19/a.parquet")
+def write_rows(values):
+    pd.DataFrame({"x": values}).to_parquet("in/2026-11-19/a.parquet")
 
-    lpe_dask.run("job.toml")
 
-    assert days_done() == ["2026-11-20"]
-    assert "the run of 2026-11-19 cannot be finished now: " in caplog.text
+def write_start(content):
+    return lambda: Path("out/2026-11-19/_run.json").write_text(content)
+
+
+#: What has changed since an interruption, and whether yesterday would be refused now.
+CHANGES = {
+    "job": (lambda: Path("job.toml").write_text(JOB + "alpha = 0.2\n"), True),
+    "input": (lambda: write_rows([1.0, 2.0, 3.0]), True),
+    "bad input": (lambda: write_rows(["a", "b", "c"]), True),
+    "no start": (write_start(""), False),
+    "half a start": (write_start("{"), False),
+    "a list": (write_start("[]"), False),
+    "a number": (write_start('{"started": 3}'), False),
+    "no time": (write_start('{"started": "soon"}'), False),
+}
 
 
 @pytest.mark.parametrize(
-    "content",
-    mostly_full(
-        ["", "{", "[]", '{"started": 3}', '{"started": "soon"}'], ["{", '{"started": 3}']
-    ),
+    "name", mostly_full(CHANGES, ["job", "bad input", "half a start", "a number"])
 )
-def test_run__takes_today_where_no_start_is_known(clock, caplog, content):
-    clock(LATE)
-    interrupt()
-    Path("out/2026-11-19/_run.json").write_text(content)
-    clock(EARLY)
+def test_run__takes_today_where_yesterday_cannot_be_finished(early, caplog, name):
+    change, is_refused = CHANGES[name]
+    change()
 
     lpe_dask.run("job.toml")
 
     assert days_done() == ["2026-11-20"]
-    assert not caplog.records
+    said = "the run of 2026-11-19 cannot be finished now: " in caplog.text
+    assert said == bool(caplog.records) == is_refused
 
 
-def test_run__takes_today_where_yesterday_cannot_be_read(clock, caplog, monkeypatch):
+def test_run__takes_today_where_yesterday_cannot_be_read(early, caplog, monkeypatch):
     def refuse(path, *arguments, **options):
         if "2026-11-19" in str(path):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return open_file(path, *arguments, **options)
 
-    clock(LATE)
-    interrupt()
-    clock(EARLY)
     open_file = os.open
     monkeypatch.setattr(os, "open", refuse)
 
@@ -294,40 +275,24 @@ def test_run__takes_today_where_yesterday_cannot_be_read(clock, caplog, monkeypa
     assert "the run of 2026-11-19 cannot be finished now: PermissionError" in caplog.text
 
 
-def test_command__finishes_the_other_day_and_says_so(clock):
-    clock(LATE)
-    interrupt()
-    clock(EARLY)
-    command = ["run", "job.toml", "--scheduler", "threads"]
-
-    result = CliRunner().invoke(cli, command)
-
-    assert result.exit_code == 0, result.output
-    assert (
-        "the run of 2026-11-19 was interrupted: only this run is finished" in result.stderr
-    )
-    assert "written to out/2026-11-19" in result.stderr
-    assert days_done() == ["2026-11-19"]
-
-
-@pytest.mark.parametrize(
-    "plan",
-    mostly_full([lpe_dask.plan, plan_by_command], [lpe_dask.plan]),
-    ids=["api", "command"],
-)
-def test_plan__is_of_the_day_that_is_run_next(clock, plan):
+def test_plan__is_of_the_day_that_is_run_next(early):
     """The table of the day before has 20 rows, that of today 30."""
     rows = pd.DataFrame(np.random.default_rng(1).standard_normal((30, 2)))
     rows.rename(columns=str).to_parquet("in/2026-11-20/a.parquet")
-    clock(LATE)
-    interrupt()
-    clock(EARLY)
+    for day, n_rows in ((19, 20), (20, 30)):
+        plans = [str(lpe_dask.plan("job.toml")), command("plan").stdout]
+        assert all(f"{n_rows} to score" in plan for plan in plans)
+        said = command("run").stderr
+        assert days_done()[-1] == f"2026-11-{day}"
+        assert f"written to out/2026-11-{day}" in said
+        assert ("the run of 2026-11-19 was interrupted: only" in said) == (day == 19)
 
-    assert "20 to score" in str(plan("job.toml"))
 
-    lpe_dask.run("job.toml")
-    assert days_done() == ["2026-11-19"]
-    assert "30 to score" in str(plan("job.toml"))
+def command(name, *options):
+    given = [name, "job.toml", "--scheduler", "threads", *options]
+    result = CliRunner().invoke(cli, given)
+    assert result.exit_code == 0, result.output
+    return result
 
 
 def test_run__finishes_yesterday_on_other_storages(clock):
@@ -345,29 +310,12 @@ def test_run__finishes_yesterday_on_other_storages(clock):
 # Outputs of other days
 
 
-@pytest.mark.parametrize(
-    ("template", "folder"),
-    [
-        ("out/{date}", "out"),
-        ("out/{date}/a", "out"),
-        ("/srv/a/day-{date-1d}", "/srv/a"),
-        ("{date}", "."),
-        ("/{date}", "/"),
-        ("${PLACE}/{date}", "s3://bucket/logs"),
-        ("s3://bucket/{date}/a", "s3://bucket"),
-    ],
-)
-def test_dated_output__has_the_folder_that_all_days_share(template, folder):
-    placeholders = Placeholders(datetime.date(2026, 1, 1), {"PLACE": "s3://bucket/logs"})
-
-    assert DatedOutput.of(template, placeholders).folder == folder
-
-
 @pytest.mark.parametrize("template", ["s3://{date}/a", "out", "${PLACE}/out"])
 def test_dated_output__there_is_none_without_a_day_in_a_folder(template):
     placeholders = Placeholders(datetime.date(2026, 1, 1), {"PLACE": "s3://bucket/logs"})
 
     assert DatedOutput.of(template, placeholders) is None
+    assert DatedOutput.of("/{date}", placeholders).folder == "/"
 
 
 NAMES = [
