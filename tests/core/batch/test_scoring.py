@@ -140,7 +140,9 @@ def test_score_files__summary_says_what_was_done(tmp_path, data, nominal):
     assert len(summary.pop("reasons")["rows"]) == 10
     assert sum(summary.pop("p_value_bins")["rows"]) == 10
     assert summary.pop("versions").keys() >= {"python", "lpe_dask", "dask", "numba"}
-    assert summary.pop("drift")["verdict"] is None
+    drift = summary.pop("drift")
+    assert drift["reason"] == drift["text"]
+    assert drift["reason"].startswith("this is a single run: only the runs of a job are")
     made_from = summary.pop("fingerprint")
     files = [f"file://{path}" for path in sorted(data.iterdir())]
     assert [name for name, _, _ in made_from["data"]] == files

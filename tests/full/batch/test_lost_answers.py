@@ -1,5 +1,6 @@
 """Runs on an S3 server that does what it is asked, and whose answer is lost."""
 
+import itertools
 import json
 import re
 from contextlib import suppress
@@ -10,6 +11,7 @@ import pytest
 
 import lpe_dask
 from breaking import DAY, DECIDED, OF_THE_RUN, write_job, write_tables
+from choosing import mostly_slow
 from lpe_dask.batch.errors import RunError
 from storages import MANY_ATTEMPTS, s3_server
 
@@ -75,26 +77,13 @@ def bucket(tmp_path_factory):
         yield Bucket(tmp_path_factory.mktemp("tables"), server)
 
 
-@pytest.mark.parametrize("instead", INSTEAD)
-def test_run__goes_on_where_the_first_answer_of_each_kind_is_lost(bucket, caplog, instead):
-    bucket.renew()
-    bucket.server.given.clear()
-    bucket.server.lose_first("", instead)
-
-    bucket.run()
-
-    kinds = {
-        (method, path.rsplit("/", 1)[-1][:6]) for method, path, _ in bucket.server.given
-    }
-    assert {("PUT", "_lock."), ("PUT", "part-0"), ("DELETE", "_lock.")} <= kinds
-    assert bucket.results() == bucket.expected
-    assert "belongs to another run" not in caplog.text
-    assert bucket.run() is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("instead", INSTEAD)
-def test_run__gives_the_same_where_any_answer_to_a_change_is_lost(bucket, instead):
+@pytest.mark.parametrize(
+    ("instead", "step"),
+    mostly_slow(itertools.product(INSTEAD, [1, 15]), itertools.product(INSTEAD, [15])),
+)
+def test_run__gives_the_same_where_any_answer_to_a_change_is_lost(
+    bucket, caplog, instead, step
+):
     """Or ends with a clear error, and gives the same when it is started again."""
 
     def loses(method, path):
@@ -104,8 +93,8 @@ def test_run__gives_the_same_where_any_answer_to_a_change_is_lost(bucket, instea
     def n_changes():
         return sum(method in CHANGES for method in asked)
 
-    points = range(sum(method in CHANGES for method, _ in bucket.requests))
-    for point in points:
+    n_points = sum(method in CHANGES for method, _ in bucket.requests)
+    for point in range(0, n_points, step):
         asked = []
         bucket.renew()
         bucket.server.given.clear()
@@ -116,4 +105,6 @@ def test_run__gives_the_same_where_any_answer_to_a_change_is_lost(bucket, instea
         bucket.server.repair()
         bucket.run()
         assert bucket.results() == bucket.expected, point
-    assert len(points) > 40
+        assert bucket.run() is None
+    assert n_points > 40
+    assert "belongs to another run" not in caplog.text
