@@ -7,14 +7,12 @@ import pandas as pd
 import pytest
 
 import lpe_dask
-from choosing import mostly_full
 from lpe_dask.batch.explanations import (
     explain_output,
     format_explanations,
     has_explanations,
     labels_of,
 )
-from lpe_dask.model.explanation import explain_rows
 
 COLUMNS = ["x", "y", "kind"]
 
@@ -94,21 +92,9 @@ def test_reasons__are_those_of_explain_for_the_most_anomalous_rows(tmp_path, mod
     )
 
 
-def test_reasons__do_not_depend_on_how_rows_are_cut(tmp_path, model, rows):
-    (one, _), (other, _) = (scored(rows, tmp_path, e) for e in ((0, 200), (0, 9, 120, 200)))
-
-    def without_places(summary):
-        names = ("part", "row")
-        return [
-            {name: value for name, value in row.items() if name not in names}
-            for row in summary["reasons"]["rows"]
-        ]
-
-    assert without_places(one) == without_places(other)
-    assert len(one["reasons"]["rows"]) == 50
-
-
 def test_reasons__leave_out_what_is_private(tmp_path, model, rows):
+    rows.loc[20, "x"] = 1e6
+
     summary, out = scored(rows, tmp_path, private=["id", "x"])
 
     assert summary["reasons"]["n_private_columns"] == 2
@@ -116,6 +102,9 @@ def test_reasons__leave_out_what_is_private(tmp_path, model, rows):
     named = {c["column"] for row in summary["reasons"]["rows"] for c in row["columns"]}
     assert named == {"y", "kind"}
     assert set(pd.read_parquet(out / "_reasons.pqt")["column"]) == {"y", "kind"}
+    far = format_explanations(explain_output(out)).splitlines()[1]
+    assert far.split()[:2] == ["part-00000.parquet", "20"]
+    assert "spread" not in far  # the reason is private
     with pytest.raises(ValueError, match=r"no columns \['z'\] to keep private"):
         scored(rows, tmp_path, (0, 200), private=["z"])
 
@@ -137,21 +126,10 @@ def test_reasons__leave_out_what_is_private_of_a_model_that_has_no_names(tmp_pat
     assert set(explain_output(out, top=60)["column"]) == {"x"}
 
 
-STATISTICS = {
-    "radius": {"graph": "radius", "radius": 5.0},
-    "kth": {},
-    "geodesic": {"metric": "geodesic", "metric_params": {"n_neighbors": 3}},
-    "mean": {"aggregation": "mean"},
-}
-
-
-@pytest.mark.parametrize("name", mostly_full(STATISTICS, ["radius", "kth"]))
-def test_reasons__say_of_what_distance_there_are_no_shares(tmp_path, name):
-    arguments = STATISTICS[name]
+def test_reasons__say_of_what_distance_there_are_no_shares(tmp_path):
     nominal = table(200, 5)[["x", "y"]].astype(float)
     nominal.loc[:24] = [400.0, 400.0]  # a row of which there are 25
-    given = {"n_neighbors": None if "graph" in arguments else 2, "alpha": 0.05}
-    lpe_dask.LPE(**given | arguments).fit(nominal).save(tmp_path / "model")
+    lpe_dask.LPE(2).fit(nominal).save(tmp_path / "model")
     frame = nominal.iloc[30:70].reset_index(drop=True)
     frame.loc[3], frame.loc[7] = [400.0, 400.0], [1e300, 1e300]
 
@@ -186,32 +164,22 @@ def test_reasons__have_what_is_carried_over_as_it_was(tmp_path, model, rows):
         ]
 
 
-def test_reasons__there_are_none_where_all_is_private(tmp_path, model, rows):
-    summary, out = scored(rows, tmp_path, private=COLUMNS)
+@pytest.mark.parametrize(
+    ("private", "x", "reason", "refusal"),
+    [
+        (COLUMNS, 1.0, "all measured columns are private", "columns are private"),
+        ([], np.nan, "no row has a p-value", "nothing to explain"),
+    ],
+)
+def test_reasons__there_are_none_where_nothing_can_be_shown(
+    tmp_path, model, rows, private, x, reason, refusal
+):
+    summary, out = scored(rows.assign(x=x), tmp_path, private=private)
 
-    assert summary["reasons"]["reason"] == "all measured columns are private"
+    assert (summary["reasons"]["reason"], summary["reasons"]["rows"]) == (reason, [])
     assert not (out / "_reasons.pqt").exists()
-    with pytest.raises(ValueError, match="all measured columns are private"):
+    with pytest.raises(ValueError, match=refusal):
         explain_output(out)
-
-
-def test_reasons__are_not_written_once_the_lock_is_lost(tmp_path, model, rows, monkeypatch):
-    """The output belongs to another run then."""
-
-    def lose(*args):
-        (lock,) = tmp_path.glob("out */_lock.json")
-        lock.write_text(lock.read_text().replace('"token": "', '"token": "0'))
-        (lock.parent / "_reasons.pqt").write_bytes(b"of another run")
-        return explain_rows(*args)
-
-    monkeypatch.setattr("lpe_dask.batch.explanations.explain_rows", lose)
-
-    with pytest.raises(RuntimeError, match="no longer holds the lock"):
-        scored(rows, tmp_path)
-
-    (out,) = tmp_path.glob("out *")
-    assert (out / "_reasons.pqt").read_bytes() == b"of another run"
-    assert not (out / "_summary.json").exists()
 
 
 def test_reasons__of_rows_scored_among_themselves_leave_each_out(tmp_path):
@@ -246,16 +214,6 @@ def test_reasons__have_q_values_where_a_rate_decides(tmp_path, model, rows):
     pd.testing.assert_frame_equal(more.head(len(known)), known)
 
 
-def test_reasons__there_are_none_where_no_row_has_a_p_value(tmp_path, model, rows):
-    summary, out = scored(rows.assign(x=np.nan), tmp_path)
-
-    assert summary["reasons"]["reason"] == "no row has a p-value"
-    assert summary["reasons"]["rows"] == []
-    assert not (out / "_reasons.pqt").exists()
-    with pytest.raises(ValueError, match="nothing to explain"):
-        explain_output(out)
-
-
 def test_reasons__a_run_does_not_fail_for_want_of_them(
     tmp_path, model, rows, monkeypatch, caplog
 ):
@@ -283,7 +241,8 @@ def test_explain_output__shows_what_the_run_knows_and_works_out_more(tmp_path, m
     assert more.groupby(["part", "row"]).ngroups == 120
     pd.testing.assert_frame_equal(more.iloc[: len(few)].reset_index(drop=True), few)
     assert has_explanations(out, 120)
-    assert has_explanations(out, 50)
+    assert explain_output(out, 1000).groupby(["part", "row"]).ngroups == 199
+    assert has_explanations(out, 2000)  # as all are that have a p-value
     lines = format_explanations(few).splitlines()
     assert len(lines) == 11
     assert "part-00000.parquet" in lines[1] or "part-00002.parquet" in lines[1]
@@ -296,16 +255,6 @@ def test_explain_output__shows_what_the_run_knows_and_works_out_more(tmp_path, m
         "reasons",
     ]
     assert few["id_columns"].iloc[0] in lines[1]
-
-
-def test_reason_lines__call_no_row_spread_whose_reason_is_private(tmp_path, model, rows):
-    rows.loc[20, "x"] = 1e6
-
-    _, out = scored(rows, tmp_path, private=["x"])
-
-    lines = format_explanations(explain_output(out)).splitlines()
-    assert "row 20" in lines[1]
-    assert "spread" not in lines[1]
 
 
 @pytest.mark.parametrize("numbers_only", [False, True])
@@ -326,13 +275,6 @@ def test_reason_lines__have_no_empty_column(tmp_path, model, rows):
     _, out = scored(rows, tmp_path, keep=[], private=["id"])
 
     assert "id_columns" not in format_explanations(explain_output(out)).splitlines()[0]
-
-
-def test_explain_output__all_rows_that_have_a_p_value_are_enough(tmp_path, model, rows):
-    _, out = scored(rows.iloc[:40], tmp_path, (0, 40))
-
-    assert has_explanations(out, 1000)
-    assert explain_output(out, 1000).groupby(["part", "row"]).ngroups == 39
 
 
 @pytest.mark.parametrize("top", [0, -1, 2.5, True])

@@ -24,6 +24,7 @@ from interrupting import (
     stop_after,
     stop_run,
 )
+from lpe_dask.batch import explanations
 from lpe_dask.batch.api import fit_job, score_files, score_job
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.parts import PartFolder
@@ -260,6 +261,7 @@ MOMENTS = {
     "measures nominal rows": ("model", checkpoint, "_record", 0),
     "begins to score": ("out", Fitted, "blocks", 0),
     "writes parts": ("out", PartFolder, "publish", 2),
+    "gives reasons": ("out", explanations, "explain_rows", 0),
 }
 
 
