@@ -1,15 +1,39 @@
-"""Bins of p-values against plain counting of ranks."""
+"""p-values against the formulas, and their bins against plain counting of ranks."""
 
 import json
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import definitions
 from lpe_dask.monitoring.bins import BinCounts, PValueBins
 from lpe_dask.pvalues.formulas import p_values, possible_p_values
 from strategies import row_parts
+
+statistics = st.one_of(st.integers(0, 6).map(float), st.just(math.inf))
+
+
+@given(
+    statistic=st.lists(statistics | st.just(math.nan), max_size=20),
+    calibration=st.lists(statistics, min_size=1, max_size=20),
+)
+def test_fractions__equal_their_definitions(statistic, calibration):
+    measured, ascending = np.array(statistic, dtype=float), np.array(sorted(calibration))
+
+    tail = p_values(measured, ascending)
+    head = p_values(measured, ascending, graph="radius")
+
+    for i, value in enumerate(statistic):
+        if math.isnan(value):
+            assert math.isnan(tail[i])
+            assert math.isnan(head[i])
+        else:
+            assert tail[i] == definitions.knn_p_value(value, calibration)
+            assert head[i] == definitions.radius_p_value(value, calibration)
+
 
 INCLUDES_SELF = st.sampled_from([0, 1])
 
@@ -100,10 +124,11 @@ def test_count__finds_every_rank_again(m, includes_self):
     """One bin for each rank, so that a rank that is off by one would show."""
     bins = PValueBins(m, includes_self, 0.01, 0, 0, tuple(range(m + 1)))
 
-    counts = BinCounts.of(bins.count(possible_p_values(m, includes_self)))
-
-    assert counts.bulk.tolist() == [1] * m
-    assert (counts.flagged, counts.tail) == (1, 1)
+    for dtype in (np.float64, np.float32):  # whose ranks are computed with 64 bits
+        found = possible_p_values(m, includes_self).astype(dtype)
+        counts = BinCounts.of(bins.count(found))
+        assert counts.bulk.tolist() == [1] * m
+        assert (counts.flagged, counts.tail) == (1, 1)
 
 
 @given(
@@ -152,16 +177,16 @@ def test_count__of_no_p_values_is_0(rows):
     assert counts.tolist() == [len(rows), len(rows)] + [0] * (len(counts) - 2)
 
 
-@pytest.mark.parametrize("wrong", [-0.1, 1.1, np.inf, 7])
-def test_count__refuses_what_is_no_p_value(wrong):
-    with pytest.raises(ValueError, match=r"are between 0 and 1, .* Give those of"):
-        PValueBins.of(np.arange(1, 41), 0.1, 0).count(np.array([0.5, wrong, np.nan]))
-
-
-@pytest.mark.parametrize("shape", [(), (3, 1), (1, 3)])
-def test_count__refuses_other_than_one_p_value_for_each_row(shape):
-    with pytest.raises(ValueError, match=r"of shape .* one for each row"):
-        PValueBins.of(np.arange(1, 41), 0.1, 0).count(np.full(shape, 0.5))
+@pytest.mark.parametrize(
+    ("p_values", "message"),
+    [
+        *(([0.5, x, np.nan], "are between 0 and 1, ") for x in (-0.1, 1.1, np.inf, 7)),
+        *((np.full(shape, 0.5), "one for each row") for shape in ((), (3, 1), (1, 3))),
+    ],
+)
+def test_count__refuses_other_than_one_p_value_for_each_row(p_values, message):
+    with pytest.raises(ValueError, match=message):
+        PValueBins.of(np.arange(1, 41), 0.1, 0).count(np.array(p_values))
 
 
 @given(calibration=calibrations(), alpha=st.floats(1e-3, 0.7), includes_self=INCLUDES_SELF)

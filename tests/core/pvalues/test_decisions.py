@@ -1,4 +1,4 @@
-"""Decisions at a level, and at a false discovery rate, against their definitions."""
+"""Decisions at a level, and at a rate, and weights of statistics, by their definitions."""
 
 import math
 
@@ -19,6 +19,7 @@ from lpe_dask.pvalues.decisions import (
     margin,
     threshold,
 )
+from lpe_dask.pvalues.density import LikelihoodRatio, log_densities, log_likelihood_ratio
 
 
 @given(
@@ -138,3 +139,58 @@ def test_doubt__begins_above_the_rate_and_a_tenth(n_calibration, is_doubted):
     doubt = fdr_caveat(0.5, 10, 4, n_calibration, includes_self=0)
 
     assert (doubt is not None) == is_doubted
+
+
+# A density of anomalies
+
+
+INF, NAN = math.inf, math.nan
+
+
+@given(
+    log=st.sampled_from([-INF, -1.5, 0.0, 2.0]),
+    statistic=st.sampled_from([0.0, 1.0, 3.0, INF]),
+    n_features=st.integers(1, 3),
+)
+def test_weigh__is_the_logarithm_of_the_likelihood_ratio(log, statistic, n_features):
+    """Where the density is 0 a row is as nominal as possible."""
+    log_statistic = math.log(statistic) if statistic else -INF
+
+    (knn,) = log_likelihood_ratio("knn", np.array([log]), np.array([statistic]), n_features)
+    (radius,) = log_likelihood_ratio(
+        "radius", np.array([log]), np.array([statistic]), n_features
+    )
+
+    if log == -INF:
+        assert (knn, radius) == (-INF, INF)
+    else:
+        assert knn == pytest.approx(log + n_features * log_statistic)
+        assert radius == pytest.approx(log_statistic - log)
+
+
+def test_density_weight__leaves_out_rows_that_were_not_measured():
+    seen = []
+    weight = LikelihoodRatio(lambda rows: seen.append(rows) or rows[:, 0], "radius")
+
+    weighed = weight(np.arange(6.0).reshape(3, 2), np.array([1.0, NAN, math.e]))
+
+    np.testing.assert_array_equal(seen, [[[0, 1], [4, 5]]])
+    np.testing.assert_array_equal(weighed, [0.0, NAN, 1.0 - 4.0])
+
+
+@pytest.mark.parametrize(
+    ("given_back", "message"),
+    [
+        ([-INF, NAN], r"gave nan for the row \[3.0, 4.0\]"),
+        ([-INF, INF], r"gave inf for the row \[3.0, 4.0\]"),
+        (np.zeros(3), r"gave an array of shape \(3,\) for rows of shape"),
+        (np.zeros(2, complex), "dtype complex128; it must give real numbers"),
+    ],
+)
+def test_log_densities__are_real_numbers(given_back, message):
+    rows = np.array([[1.0, 2.0], [3.0, 4.0]])
+
+    with pytest.raises(ValueError, match=message):
+        log_densities(lambda given: np.array(given_back), rows)
+    assert log_densities(lambda given: [0, 1], rows).dtype == np.float64
+    assert log_densities(lambda given: NAN, rows[:0]).shape == (0,)
