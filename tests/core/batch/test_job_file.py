@@ -11,7 +11,6 @@ import pytest
 from dask.utils import parse_bytes
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from lpe_dask import LPE
 from lpe_dask.batch.job import (
@@ -128,18 +127,6 @@ def test_read_job__takes_the_text_of_any_editor(read, mark, ending):
     text = mark + EXAMPLE.replace("\n", ending).encode()
 
     assert read(text) == read(EXAMPLE)
-
-
-def test_read_job__is_frozen(read):
-    job = read(EXAMPLE)
-
-    with pytest.raises(ValidationError, match="frozen"):
-        job.path = "other"
-    with pytest.raises(ValidationError, match="frozen"):
-        job.model.path = "other"
-    with pytest.raises(ValidationError, match="frozen"):
-        job.score.output = "other"
-    hash((job.nominal, job.score, job.cluster))
 
 
 def test_read_job__takes_arguments_of_the_detector(read):
@@ -321,139 +308,84 @@ def test_has_range__tells_a_range_from_two_dots():
 
 
 #: A problem of each kind: where it is, and what is said of it.
+MODEL, SAVED = f"{SCORE}[model]\n", "[model]\npath='m'"
+THREADS, DENSITY = f"{CLUSTER}scheduler='threads'\n", "anomaly_log_density"
+NO_TOML = " is not TOML in UTF-8"
 PROBLEMS = [
     # sections and keys
     ("", "", "there is neither [nominal], rows to fit, nor [score]"),
-    (
-        f"{SCORE}[socre]",
-        ", [socre]",
-        "'socre' is unknown in a job. Did you mean score? Known are nominal,",
-    ),
-    (f"data = 5\n{SCORE}", ", [data]", "'data' is unknown in a job"),
-    (
-        "score = 5",
-        ", [score]",
-        "it must be a table of keys. Begin it with the line [score]",
-    ),
-    ("[[score]]", ", [score]", "it must be a table of keys"),
-    (f"{SCORE}outptu = 1", ", [score] outptu", "Did you mean output? Known are columns,"),
-    (f'{SCORE}"a\\nb" = 1', ", [score] a b", r"'a\nb' is unknown in [score]"),
-    (f"{SCORE}[model]\nbeta = 1", ", [model] beta", "'beta' is unknown in [model]"),
-    ("[score]\ndata = 'a'", ", [score] output", "output is missing, a path"),
+    (f"{SCORE}[socre]", "[socre]", "'socre' is unknown in a job. Did you mean score?"),
+    (f"data = 5\n{SCORE}", "[data]", "'data' is unknown in a job. Known are nominal,"),
+    ("score = 5", "[score]", "must be a table of keys. Begin it with the line [score]"),
+    ("[[score]]", "[score]", "it must be a table of keys"),
+    (f"{SCORE}outptu = 1", "[score] outptu", "Did you mean output? Known are columns,"),
+    (f'{SCORE}"a\\nb" = 1', "[score] a b", r"'a\nb' is unknown in [score]"),
+    (f"{MODEL}beta = 1", "[model] beta", "'beta' is unknown in [model]"),
+    ("[score]\ndata = 'a'", "[score] output", "output is missing, a path"),
     # values
-    (f"{OUTPUT}data=5", ", [score] data", "data=5 must be a path or a"),
-    (f"{OUTPUT}data=[]", ", [score] data", "data=[] must be"),
-    (f"{OUTPUT}data=['']", ", [score] data", "data=[''] must be"),
-    (f"{OUTPUT}data=['a', 1]", ", [score] data", "data=['a', 1] must"),
-    (f"{OUTPUT}data=['a', 'a']", ", [score] data", "none twice"),
-    (f"{OUTPUT}data='${{ODD}}'", ", [score] data", "data='${ODD}' must"),
-    ("[score]\ndata='i'\noutput=''", ", [score] output", "output='' must be a"),
-    (f"{SCORE}keep=['a', 'a']", ", [score] keep", "none twice"),
-    (f"{SCORE}keep=[true]", ", [score] keep", "keep=[True] must be"),
-    (f"{SCORE}alpha=1", ", [score] alpha", "alpha=1 must be a number between"),
-    (f"{SCORE}alpha='0.1'", ", [score] alpha", "alpha='0.1' must be"),
-    (f"{SCORE}fdr=inf", ", [score] fdr", "fdr=inf must be"),
-    (f"{NOMINAL}columns=[]", ", [nominal] columns", "at least one"),
-    (f"{NOMINAL}missing='no'", ", [nominal] missing", 'must be "error" or "drop"'),
-    (f"{SCORE}[model]\nrefit=1", ", [model] refit", "refit=1 must be true or"),
-    (
-        f"{SCORE}[model]\nanomaly_log_density='f'",
-        ", [model] anomaly_log_density",
-        "anomaly_log_density='f' must be a function, which only LPE in Python",
-    ),
+    (f"{OUTPUT}data=5", "[score] data", "data=5 must be a path or a"),
+    (f"{OUTPUT}data=[]", "[score] data", "data=[] must be"),
+    (f"{OUTPUT}data=['']", "[score] data", "data=[''] must be"),
+    (f"{OUTPUT}data=['a', 1]", "[score] data", "data=['a', 1] must"),
+    (f"{OUTPUT}data=['a', 'a']", "[score] data", "none twice"),
+    (f"{OUTPUT}data='${{ODD}}'", "[score] data", "data='${ODD}' must"),
+    ("[score]\ndata='i'\noutput=''", "[score] output", "output='' must be a"),
+    (f"{SCORE}keep=['a', 'a']", "[score] keep", "none twice"),
+    (f"{SCORE}keep=[true]", "[score] keep", "keep=[True] must be"),
+    (f"{SCORE}alpha=1", "[score] alpha", "alpha=1 must be a number between"),
+    (f"{SCORE}alpha='0.1'", "[score] alpha", "alpha='0.1' must be"),
+    (f"{SCORE}fdr=inf", "[score] fdr", "fdr=inf must be"),
+    (f"{SCORE}exclude=[]", "[score] exclude", "at least one"),
+    (f"{NOMINAL}columns=[]", "[nominal] columns", "at least one"),
+    (f"{NOMINAL}missing='no'", "[nominal] missing", 'must be "error" or "drop"'),
+    (f"{MODEL}refit=1", "[model] refit", "refit=1 must be true or"),
+    (f"{MODEL}{DENSITY}='f'", f"[model] {DENSITY}", "must be a function, which only LPE"),
     # contradictions
-    (NOMINAL, ", [nominal]", "the model is not saved. Add [score], or a path to [model]"),
+    (NOMINAL, "[nominal]", "the model is not saved. Add [score], or a path to [model]"),
+    (f"{NOMINAL}{SCORE}columns=['a']", "[score] columns", "Give columns there"),
     (
-        f"{NOMINAL}{SCORE}columns = ['a']",
-        ", [score] columns",
-        "what is measured is said in [nominal]. Give columns there",
-    ),
-    (f"{NOMINAL}{SCORE}exclude = ['a']", ", [score] exclude", "Give exclude there"),
-    (
-        f"{NOMINAL}columns = ['a']\nexclude = ['b']\n[model]\npath = 'm'",
-        ", [nominal] exclude",
-        "columns says what is measured, too",
+        f"{NOMINAL}{SCORE}exclude=['a']",
+        "[score] exclude",
+        "is said in [nominal]. Give excl",
     ),
     (
-        f"{SCORE}exclude = ['a']\n[model]\npath = 'm'",
-        ", [score] exclude",
-        "the columns to measure are those of the model",
+        f"{NOMINAL}columns=['a']\nexclude=['b']",
+        "[nominal] exclude",
+        "what is measured, too",
     ),
-    (f"{SCORE}exclude=[]", ", [score] exclude", "at least one"),
-    (f"{SCORE}[model]\nrefit=true", ", [model] refit", "there is no [nominal] to fit"),
-    (
-        f"{SCORE}[model]\npath='m'\nscale='minmax'\nrefit=false\nalpha=0.1",
-        ", [model] scale",
-        "the model is loaded, and has this. Leave it out, or add [nominal]",
-    ),
-    (
-        f"{SCORE}alpha=0.1\n[model]\nalpha=0.2",
-        ", [score] alpha",
-        "alpha=0.1, but [model] has 0.2",
-    ),
-    (
-        f"{NOMINAL}{SCORE}[drift]\n[model]\nrefit=true",
-        ", [drift]",
-        "each run has a model of its own",
-    ),
-    (f"{SCORE}[csv]\ndecimal=','\nthousands=','", ", [csv] thousands", "decimal point"),
-    # placeholders
-    *(
-        (text, f", {place}", "a range of days is allowed in data only")
-        for text, place in (
-            ("[score]\ndata = 'in'\noutput = '{date-1d..date}'", "[score] output"),
-            (f"{SCORE}keep = ['{{date-1d..date}}']", "[score] keep"),
-            (f"{SCORE}[model]\npath = '{{date-1d..date}}'", "[model] path"),
-            (f"{CLUSTER}scheduler = '{{date..date}}'", "[cluster] scheduler"),
-        )
-    ),
+    (f"{SCORE}exclude=['a']\n{SAVED}", "[score] exclude", "measure are those of the model"),
+    (f"{MODEL}refit=true", "[model] refit", "there is no [nominal] to fit"),
+    (f"{SCORE}{SAVED}\nscale='minmax'", "[model] scale", "has this. Leave it out, or add"),
+    (f"{SCORE}alpha=0.1\n[model]\nalpha=0.2", "[score] alpha", "0.1, but [model] has 0.2"),
+    (f"{NOMINAL}{MODEL}refit=true\n[drift]", "[drift]", "each run has a model of its own"),
+    (f"{SCORE}[csv]\ndecimal=','\nthousands=','", "[csv] thousands", "decimal point"),
+    # ranges of days
+    ("[score]\ndata='i'\noutput='{date..date}'", "[score] output", "allowed in data only"),
+    (f"{SCORE}keep=['{{date..date}}']", "[score] keep", "allowed in data only"),
+    (f"{MODEL}path='{{date..date}}'", "[model] path", "range of days is allowed in data"),
+    (f"{CLUSTER}scheduler='{{date..date}}'", "[cluster] scheduler", "allowed in data only"),
     # no job at all
-    *(
-        (text, " is not TOML in UTF-8", message)
-        for text, message in (
-            ("[score", "Expected ']' at the end of a table declaration (at end of"),
-            ("a = 1\n\n[score]\nx =", "Invalid value (at end of document)"),
-            ("a = 1\na = 2", "Cannot overwrite a value (at"),
-            ("a = 1" + "0" * 5000, "Exceeds the limit"),
-            ("a = " + "[" * 9000, "recursion"),
-            (b"a = 1\nb = '\xff'", "can't decode byte 0xff"),
-        )
-    ),
+    ("[score", NO_TOML, "Expected ']' at the end of a table declaration (at end of"),
+    ("a = 1\n\n[score]\nx =", NO_TOML, "Invalid value (at end of document)"),
+    ("a = 1\na = 2", NO_TOML, "Cannot overwrite a value (at"),
+    ("a = 1" + "0" * 5000, NO_TOML, "Exceeds the limit"),
+    ("a = " + "[" * 9000, NO_TOML, "recursion"),
+    (b"a = 1\nb = '\xff'", NO_TOML, "can't decode byte 0xff"),
     # [cluster]
-    (f"{CLUSTER}workers=0", ", [cluster] workers", "at least 1"),
-    (f"{CLUSTER}threads=1.0", ", [cluster] threads", "threads=1.0 must"),
-    (f"{CLUSTER}scheduler='t'", ", [cluster] scheduler", 'or "threads"'),
+    (f"{CLUSTER}workers=0", "[cluster] workers", "at least 1"),
+    (f"{CLUSTER}threads=1.0", "[cluster] threads", "threads=1.0 must"),
+    (f"{CLUSTER}scheduler='t'", "[cluster] scheduler", 'or "threads"'),
     *(
-        (
-            f"{CLUSTER}memory_limit={value}",
-            ", [cluster] memory_limit",
-            "an amount of memory, of at least 540MiB",
-        )
+        (f"{CLUSTER}memory_limit={value}", "[cluster] memory_limit", "of at least 540MiB")
         for value in ("1", "'4 apples'", "''", "true", "'GB'", "'1e999GB'", "'1e30GB'")
     ),
-    (
-        f"{CLUSTER}scheduler='threads'\nworkers=2\nthreads=1",
-        ", [cluster] scheduler",
-        "but workers, threads would describe workers to start",
-    ),
-    (
-        f"{CLUSTER}scheduler='tcp://10.0.0.1:8786'\ndashboard=true",
-        ", [cluster] scheduler",
-        "but dashboard would describe workers to start",
-    ),
-    (
-        f"{CLUSTER}scheduler='threads'\nscheduler_file='s.json'",
-        ", [cluster] scheduler_file",
-        "scheduler and scheduler_file name one each",
-    ),
     *(
-        (
-            f"{CLUSTER}give_up_after={value}",
-            ", [cluster] give_up_after",
-            "a time above 0, as a text with its unit or in seconds",
-        )
+        (f"{CLUSTER}give_up_after={value}", "[cluster] give_up_after", "a time above 0, as")
         for value in ("0", "'30 parsecs'", "true")
     ),
+    (f"{THREADS}workers=2\nthreads=1", "[cluster] scheduler", "workers, threads would"),
+    (f"{THREADS}dashboard=true", "[cluster] scheduler", "dashboard would describe workers"),
+    (f"{THREADS}scheduler_file='s'", "[cluster] scheduler_file", "and scheduler_file name"),
 ]
 
 
@@ -462,7 +394,7 @@ def test_read_job__says_where_and_what_to_do(refusal, text, place, message):
     lines = refusal(text)
 
     (line,) = [line for line in lines if message in line]
-    assert line.startswith(f"{place}: ")
+    assert line.startswith(f", {place}: " if place.startswith("[") else f"{place}: ")
     assert line.endswith(".")
     assert len(line) < 500
 
@@ -528,25 +460,16 @@ def test_cluster_section__takes_texts_as_a_job_does():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"memory_limit": "1MB"},
-            r"^--memory-limit='1MB' must be an amount of memory, of at least 540MiB\. For "
-            r'example: --memory-limit="4GiB"\.$',
-        ),
-        ({"give_up_after": "0s"}, "^--give-up-after='0s' must be a time above 0"),
-        ({"scheduler": "here"}, "^--scheduler='here' must be the address of a scheduler"),
-        (
-            {"scheduler": "threads", "scheduler_file": "a.json"},
-            "^--scheduler and --scheduler-file name one each",
-        ),
-        (
-            {"scheduler_file": "a.json", "workers": 2, "memory_limit": "4GiB"},
-            r"^--scheduler-file='a.json' has its workers, but --workers, --memory-limit ",
-        ),
+        ({"memory_limit": "1MB"}, r"='1MB' must .* example: --memory-limit=\"4GiB\"\.$"),
+        ({"give_up_after": "0s"}, "='0s' must be a time above 0"),
+        ({"scheduler": "here"}, "='here' must be the address of a scheduler"),
+        ({"scheduler_file": "a", "scheduler": "threads"}, " name one each"),
+        ({"scheduler_file": "a.json", "workers": 2}, "='a.json' .*, but --workers would"),
     ],
 )
 def test_cluster_section__names_the_option(given, message):
-    with pytest.raises(ValueError, match=message):
+    option = f"--{min(given).replace('_', '-')}"
+    with pytest.raises(ValueError, match=rf"^{option}.*{message}"):
         cluster_section(given)
 
 

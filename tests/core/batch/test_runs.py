@@ -391,21 +391,6 @@ def test_command__refuses_a_second_run_of_the_same_job():
     assert invoke("run", "job.toml", "--date", "2026-11-20").exit_code == 0
 
 
-def test_command__fits_and_scores_with_the_model():
-    columns = ["--columns", "x,y", "--n-neighbors", "3"]
-
-    fitted = invoke("fit", "nominal.parquet", "--model", "model", *columns)
-    given = ["score", "in/2026-11-20/a.parquet", "--model", "model", "--output"]
-    result = invoke(*given, "out", "--alpha", "0.2", "--keep", "id")
-    again = invoke("fit", "nominal.parquet", "--model", "model", *columns)
-
-    assert fitted.exit_code == result.exit_code == 0
-    pd.testing.assert_series_equal(scored("out")["p_value"], expected(n_neighbors=3))
-    assert "flagged at alpha 0.2" in result.stderr
-    assert again.exit_code == 2
-    assert "there is a model" in again.stderr
-
-
 # The jobs that come with the project
 
 

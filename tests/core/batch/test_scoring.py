@@ -11,7 +11,6 @@ import dask
 import fsspec
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
@@ -246,37 +245,6 @@ def test_score_files__scores_no_rows(tmp_path, data, nominal):
     assert (summary["rows"], summary["flagged_share"]) == (0, None)
 
 
-def test_score_files__parts_are_one_table_though_partitions_differ(tmp_path, nominal):
-    """Missing values and other categories change what pandas makes of a column."""
-    many = [f"c{i}" for i in range(300)]
-    frame = pd.DataFrame(
-        {
-            "x": 0.0,
-            "y": 0.0,
-            "whole": pd.array([*range(302)], dtype="Int64"),
-            "flag": pd.array([True] * 302, dtype="boolean"),
-            "kind": pd.Categorical([*many[:2], *many]),
-            "text": [None, None, *many],
-        }
-    )
-    frame.loc[2:, "whole"] = pd.NA
-    frame.loc[2:, "flag"] = pd.NA
-    folder = write_folder(frame, tmp_path / "data", [0, 0, 2, 302])
-
-    score_files(folder, tmp_path / "out", nominal=nominal)
-
-    actual = pd.read_parquet(tmp_path / "out")
-    assert actual["whole"].tolist()[:2] == [0, 1]
-    assert actual["whole"].isna().sum() == actual["flag"].isna().sum() == 300
-    assert actual["kind"].astype(str).tolist() == frame["kind"].astype(str).tolist()
-    assert actual["text"].isna().sum() == 2
-    schemas = [
-        pq.read_schema(path) for path in sorted((tmp_path / "out").glob("*.parquet"))
-    ]
-    assert {str(schema.field("whole").type) for schema in schemas} == {"int64"}
-    assert {str(schema.field("flag").type) for schema in schemas} == {"bool"}
-
-
 def test_score_files__works_at_a_url(nominal):
     memory = fsspec.filesystem("memory")
     rows = pd.DataFrame({"x": [1.0, 90.0], "y": [2.0, 90.0]})
@@ -378,32 +346,6 @@ def test_score_files__refuses_a_plan_that_does_not_fit(tmp_path, data, nominal):
 # What fails in the middle
 
 
-def patch_parts(monkeypatch, write):
-    """Let ``write`` write the parts; other files are written with options."""
-    write_table = pq.write_table
-
-    def write_either(table, file, **options):
-        return write_table(table, file, **options) if options else write(table, file)
-
-    monkeypatch.setattr(pq, "write_table", write_either)
-
-
-def test_score_files__leaves_nothing_half_written_when_interrupted(
-    tmp_path, data, nominal, monkeypatch
-):
-    def interrupt(table, file):
-        file.write(b"PAR1")
-        raise KeyboardInterrupt
-
-    patch_parts(monkeypatch, interrupt)
-
-    with pytest.raises(KeyboardInterrupt):
-        score_files(data, tmp_path / "out", nominal=nominal)
-
-    fit, record = names_in(tmp_path / "out")
-    assert (fit[:5], record) == ("_fit-", "_run.json")
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -431,10 +373,10 @@ def test_score_files__says_how_to_help_workers_that_died(
     class KilledWorker(Exception):
         pass
 
-    def die(table, file):
+    def die(*arguments):
         raise KilledWorker("task on 4 different workers")
 
-    patch_parts(monkeypatch, die)
+    monkeypatch.setattr(parts, "_write_part", die)
 
     with pytest.raises(RunError, match=r"KilledWorker: .*--memory-limit"):
         score_files(data, tmp_path / "out", nominal=nominal)

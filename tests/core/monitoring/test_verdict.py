@@ -444,26 +444,21 @@ def test_update__of_hardly_any_calibration_rows(m, alpha, includes_self):
         PValueBins.of(np.arange(1, m + 1), alpha, includes_self),
         np.random.default_rng(0),
     )
-    assert bins.edges[-1] == m
-    if 2 * alpha >= 1:
-        assert bins.edges == (m,)
-
     runs = [
         (rng.integers(0, m + 1, n) + includes_self) / (m + includes_self)
         for n in (1, 3, 100, 10_000, 10**6)
     ]
+
     said = over_runs(runs, bins)
 
-    verdicts = [drift.verdict for drift in said]
-    assert verdicts == ["too few rows to test"] * 2 + ["no drift"] * 3
+    assert verdicts(said) == ["too few rows to test"] * 2 + ["no drift"] * 3
     for drift, run in zip(said, runs, strict=True):
-        assert drift.flagged == (run <= alpha).sum()
         low, high = drift.promised_between
         assert 0 <= low <= high <= 1
+        assert drift.flagged == (run <= alpha).sum()
         assert "nan" not in str(drift)
-    if len(bins.edges) < 3:
-        assert said[-1].state["wealth"] == []
-        assert said[-1].log10_evidence == 0
+    assert bins.edges[-1] == m
+    assert 2 * alpha < 1 or bins.edges == (m,)
 
 
 # Values that no nominal row has
