@@ -21,7 +21,7 @@ from lpe_dask.batch.inputs import paths_of
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.job_file import errors_with_location
 from lpe_dask.batch.output import remove_fits
-from lpe_dask.batch.scoring import Scoring, prepare_scoring
+from lpe_dask.batch.scoring import Scoring, execute_scoring, prepare_scoring, tidy_scoring
 from lpe_dask.batch.summary import model_summary
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import (
@@ -72,7 +72,7 @@ class Run:
         if self.fit is not None and self.model is not None:
             self.fit.clean_up()
         if self.scoring is not None:
-            self.scoring.clean_up()
+            tidy_scoring(self.scoring)
 
     def execute(
         self, workers: AbstractContextManager[None] | None = None
@@ -110,7 +110,7 @@ class Run:
                 check = fit.calibration_check(model)
         if scoring is not None:
             assert lock is not None
-            return scoring.execute(model, check, lock, steps)
+            return execute_scoring(scoring, model, check, lock, steps)
         summary = model_summary(model, check, steps.seconds)
         return {"model": redact(model_url(self.job.place))} | summary
 

@@ -118,6 +118,17 @@ class Scoring:
         assert self.job.score is not None
         return self.job.score
 
+    @property
+    def private(self) -> tuple[str, ...]:
+        """The columns that are not shown."""
+        columns = [*self.rows.columns, *self.kept.columns, *self.kept.index_columns]
+        return tuple(match_names(self.given.private or (), columns))
+
+    def folder(self, token: str, made_from: Fingerprint | None = None) -> PartFolder:
+        """Return the parts of the output, for the holder of its lock."""
+        n_parts = int((made_from or self.made_from).settings["n_parts"])
+        return PartFolder(self.output, n_parts, self.output, token)
+
     def is_finished(self) -> bool:
         """Return whether the output exists already, made from the same input.
 
@@ -126,14 +137,9 @@ class Scoring:
         earlier = read_fingerprint(self.output)
         if self.overwrite or earlier is None or not self.made_from.same_input(earlier):
             return False
-        if self._folder("", earlier).missing():
+        if self.folder("", earlier).missing():
             return False
         return Folder(self.output).exists(output.SUMMARY_NAME)
-
-    def check_not_finished(self) -> None:
-        """Raise FileExistsError if there is an output that this run would not change."""
-        if self.is_finished():
-            self._refuse("exists")
 
     @contextmanager
     def reserved(self) -> Iterator[Lock]:
@@ -155,14 +161,14 @@ class Scoring:
             return
         earlier = read_fingerprint(self.output)
         if earlier is None:
-            self._refuse("exists")
-        elif not self._can_resume(earlier):
+            self.refuse("exists")
+        elif not self.can_resume(earlier):
             differences = self.made_from.differences(earlier)
-            self._refuse(
+            self.refuse(
                 f"exists, and was written by another run, which differs in: {differences}"
             )
 
-    def _can_resume(self, earlier: Fingerprint) -> bool:
+    def can_resume(self, earlier: Fingerprint) -> bool:
         """Return whether an output is that of this run, or begun from other input files.
 
         Those may have been damaged, and mended since; but a finished output is kept.
@@ -172,270 +178,12 @@ class Scoring:
         is_finished = Folder(self.output).exists(output.SUMMARY_NAME)
         return not is_finished and self.made_from.is_resumable_from(earlier)
 
-    def _refuse(self, reason: str) -> NoReturn:
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise FileExistsError because of what the output folder has."""
         raise FileExistsError(
             f"the output {self.output} {reason}. Give another folder, or replace it "
             f"(overwrite=True, --overwrite)."
         )
-
-    @eager_scope()
-    def execute(
-        self,
-        model: Fitted,
-        check: dict[str, Any] | None,
-        lock: Lock,
-        steps: Steps,
-    ) -> dict[str, Any]:
-        """Measure and write, and return the summary.
-
-        Parameters
-        ----------
-        model : Fitted
-        check : dict, optional
-            What was found about its calibration, for the summary.
-        lock : Lock
-            As `reserved` gives it.
-        steps : Steps
-            Of the run so far.
-        """
-        alpha = self.made_from.settings["alpha"]
-        # A false discovery rate flags no p-value above itself.
-        model = replace(model, offset=threshold(alpha if self.fdr is None else self.fdr))
-        with input_errors_pass("scored"):
-            sizes, _ = self.kept.rows_of_parts()
-            certificate = (
-                model.certificate if self.scores_nominal_rows else model.certify(self.rows)
-            )
-            model.reference.keep(sizes)  # or reasons would have blocks read once more
-            rows = None if self.scores_nominal_rows else model.table(self.rows)
-            blocks = model.blocks(rows, sizes, certificate)
-            columns = self._column_values(model)
-            values = columns.tasks(rows)
-            planned = model.reference.needed_bytes(sizes)
-            bins = bins_of(model.calibration, alpha)
-        folder = self._folder(lock.token)
-        try:
-            verify_lock(lock.url, lock.token)  # the fit may have taken hours
-            is_tested = self.job.drift_test_obstacle is None
-            series = self._series(model, bins) if is_tested else None
-            self._prepare_output(series)
-            stats_of = partial(PartStats.of, bins, model.calibration.graph)
-            stats, adjusted = self._write(folder, (*blocks, values), stats_of, model, steps)
-            total = PartStats.merge(stats, model.calibration.graph)
-            self._warn_if_fdr_unreliable(model, total.counts)
-            folder.wait_until_visible()
-            check_unchanged(self.kept.files, output.remove_output, self.output)
-            cut_off = None
-            if adjusted is not None:
-                largest = discovery_cut_off(adjusted, self.fdr)
-                cut_off = None if math.isnan(largest) else largest
-                model = replace(
-                    model, offset=0.0 if cut_off is None else threshold(cut_off)
-                )
-            reasons = self._reasons(model, stats, total, adjusted, folder, steps, lock)
-            summary = score_summary(model, self.made_from, total, check, certificate, steps)
-            path = self.job.model.path
-            summary |= {
-                "fdr_cut_off": cut_off, "p_value_bins": bins.histogram(total.bins),
-                "output": redact(self.output),
-                "model": None if path is None else redact(model_url(path)),
-                "reasons": reasons, "planned_worker_bytes": planned,
-                "drift": self._drift(series, columns, stats, total),
-                "values": columns.section(total),
-            }  # fmt: skip
-            verify_lock(lock.url, lock.token)
-            output.write_json(self.output, output.SUMMARY_NAME, summary, indent=2)
-            output.remove_temporary(self.output)
-        except TableError as error:
-            if not self.scores_nominal_rows:
-                error.add_note(
-                    f"If only the content of this file changes, the same command resumes, "
-                    f"and keeps the parts in {self.output} that came from other files."
-                )
-            raise
-        except RunError:
-            raise
-        except Exception as error:
-            if self._is_removed():
-                raise RunError(
-                    f"the run stopped while it scored, as {self.output} was removed, or "
-                    f"the lock in it ({LOCK_NAME}). Start the same run again, and "
-                    f"leave the folder alone: parts that are still there are kept."
-                ) from error
-            raise RunError(
-                f"the run stopped while it scored: {short_message(error)} The parts that "
-                f"are in {self.output} are complete; start the same run again to resume."
-            ) from error
-        if self.given.report:
-            make_page(self.output)
-        return summary
-
-    def _is_removed(self) -> bool:
-        """Return whether the lock is gone that this run holds, as far as that is known."""
-        try:
-            return not Folder(self.output).exists(LOCK_NAME)
-        except Exception:  # a storage that fails has not removed it
-            return False
-
-    def clean_up(self) -> None:
-        """Do what a run has left that died when its output was complete; raises nothing."""
-        output.clean_up(self.output, output.reserved_output)
-        if self.given.report and not has_page(self.output):
-            make_page(self.output)
-
-    def _series(self, model: Fitted, bins: PValueBins) -> RunSeries:
-        """Return the series that a run with this model belongs to."""
-        drift = self.job.drift or DriftSection()
-        return RunSeries(
-            self.output, self.job.dated_output, self.made_from,
-            calibration_id(model.calibration), is_exact(model.calibration_kind),
-            bins, self._column_values(model).nominal(), DriftConfig(**drift.model_dump()),
-        )  # fmt: skip
-
-    def _column_values(self, model: Fitted) -> ColumnValues:
-        private = match_names(self.given.private or (), list(self.rows.columns))
-        return ColumnValues(model, self.rows, {*private}, self.scores_nominal_rows)
-
-    def _drift(
-        self,
-        series: RunSeries | None,
-        columns: ColumnValues,
-        stats: Sequence[PartStats],
-        total: PartStats,
-    ) -> dict[str, Any]:
-        """Return the section about drift."""
-        if series is None:
-            reason = self.job.drift_test_obstacle
-            return {"verdict": None, "reason": reason, "text": reason}
-        examples = partial(columns.new_categories, stats)
-        return series.section(total, examples)
-
-    def _reasons(
-        self,
-        model: Fitted,
-        stats: Sequence[PartStats],
-        total: PartStats,
-        adjusted: Adjustment | None,
-        folder: PartFolder,
-        steps: Steps,
-        lock: Lock,
-    ) -> dict[str, Any]:
-        """Return the section about reasons; a run does not fail for want of them."""
-        columns = [*self.rows.columns, *self.kept.columns, *self.kept.index_columns]
-        private = tuple(match_names(self.given.private or (), columns))
-        verify_lock(lock.url, lock.token)
-        Folder(self.output).remove_file(output.REASONS_NAME)  # of an interrupted run
-        if total.top.empty:
-            return empty_section(model, private, "no row has a p-value")
-        if {*map(str, self.rows.columns)} <= {*private}:
-            return empty_section(model, private, ALL_PRIVATE)
-        q_values = None
-        if adjusted is not None:
-            q_values = adjusted_p_values(total.top["p_value"].to_numpy(), adjusted)
-        sizes = [of.counts["rows"] for of in stats] if self.scores_nominal_rows else None
-        labels = [(folder.name(i), 0) for i in range(folder.n_parts)]
-        rows = ExplanationInput(self.rows, self.kept, labels, sizes, private)
-        try:
-            with steps.timed("explain"):
-                section, file = rows.explain(model, total.top, q_values)
-        except Exception as error:
-            logger.warning("no reasons can be given: %s", short_message(error))
-            return empty_section(model, private, short_message(error))
-        verify_lock(lock.url, lock.token)
-        Folder(self.output).write(output.REASONS_NAME, file)
-        return section
-
-    def _folder(self, token: str, made_from: Fingerprint | None = None) -> PartFolder:
-        made_from = made_from or self.made_from
-        n_parts = int(made_from.settings["n_parts"])
-        return PartFolder(self.output, n_parts, self.output, token)
-
-    def _part_digests(self, model: Fitted) -> list[str]:
-        """Return the decision level of each part, before a false discovery rate."""
-        schema = parts.part_schema(self.kept).serialize().to_pybytes().hex()
-        about = [schema, *map(str, self.rows.dtypes)]
-        is_exact = model.quality is None
-        return self.made_from.part_digests(self.kept, about, is_exact=is_exact)
-
-    def _prepare_output(self, series: RunSeries | None) -> None:
-        """Remove from the output what other runs have written."""
-        earlier = read_fingerprint(self.output)
-        if self.overwrite or earlier is None or not self._can_resume(earlier):
-            if series is not None and series.dated_output is None:
-                series.carry_over()
-            output.remove_output(self.output)
-            self.made_from.write(self.output)
-        elif changed := changed_files(earlier.data, self.made_from.data):
-            logger.warning(
-                "this run differs from the one that was interrupted in: %s; only parts "
-                "that came from other files are kept", changed[0],
-            )  # fmt: skip
-            self.made_from.write(self.output)
-
-    def _write(
-        self,
-        folder: PartFolder,
-        blocks: tuple[da.Array, da.Array, list[Delayed] | None],
-        stats_of: Callable[..., PartStats],
-        model: Fitted,
-        steps: Steps,
-    ) -> tuple[list[PartStats], Adjustment | None]:
-        """Write the missing parts, and return the statistics of all parts.
-
-        Where a false discovery rate decides, also the adjustment of all p-values.
-        """
-        measured = folder if self.fdr is None else folder.pending()
-        measured.make()
-        origins = self._part_digests(model)
-        known = measured.read_stats(origins)
-        n_done = sum(of_part.counts["rows"] for of_part in known.values())
-        n_rows = self.kept.n_rows
-        rows = RowCount(
-            "scored", lambda stats: int(stats.counts["rows"]),
-            None if n_rows is None else n_rows - n_done,
-        )  # fmt: skip
-        offset = model.offset if self.fdr is None else None
-        write = partial(parts.part_writes, self.kept, *blocks, offset, stats_of)
-        with steps.timed("score"):
-            stats = _write_missing_parts(measured, origins, known, write, rows)
-        if self.fdr is None:
-            return stats, None
-        with steps.timed("decide"):
-            (adjusted,) = compute(adjustment(parts.undecided_p_values(folder)))
-            decide = partial(parts.decision_writes, adjusted, self.fdr, stats_of)
-            origins = [self.made_from.run] * folder.n_parts  # all p-values decide
-            known = folder.read_stats(origins)
-            return _write_missing_parts(folder, origins, known, decide), adjusted
-
-    def _warn_if_fdr_unreliable(self, model: Fitted, counts: dict[str, Any]) -> None:
-        includes_self = INCLUDES_SELF[model.calibration_kind]
-        is_ranked = (
-            self.scores_nominal_rows and not includes_self
-        )  # `prepare_scoring` warned
-        if self.fdr is None or is_ranked:
-            return
-        doubt = fdr_caveat(
-            self.fdr, counts["rows"] - counts["rows_nan"], counts["flagged"],
-            len(model.calibration.values), includes_self=includes_self,
-        )  # fmt: skip
-        if doubt is not None:
-            logger.warning("%s", doubt)
-
-
-def _write_missing_parts(
-    folder: PartFolder,
-    made_from: Sequence[str],
-    known: dict[int, PartStats],
-    writes: Callable[[PartFolder, Sequence[str], list[int]], list[Delayed]],
-    rows: RowCount | None = None,
-) -> list[PartStats]:
-    """Write the parts that are not known, and return the statistics of each."""
-    missing = [i for i in range(folder.n_parts) if i not in known]
-    if known:
-        logger.info("%d of %d parts exist already", len(known), folder.n_parts)
-    written = compute(*writes(folder, made_from, missing), rows=rows) if missing else ()
-    stats = known | dict(zip(missing, written, strict=True))
-    return [stats[i] for i in range(folder.n_parts)]
 
 
 def prepare_scoring(
@@ -495,8 +243,8 @@ def prepare_scoring(
     scoring = Scoring(rows, kept, url, made_from, overwrite, job)
     if not scoring.is_finished():
         scoring.check_free()
-    if existing == "refuse":
-        scoring.check_not_finished()
+    elif existing == "refuse":
+        scoring.refuse("exists")
     if (
         given.fdr is not None
         and job.scores_nominal_rows
@@ -523,3 +271,264 @@ def _overlaps_nominal_rows(
         return any(stamp in nominal for stamp in table.files.stamps)
     drawn = origin.parameters, origin.parameters | {"random_state": None}
     return origin.source in {source_of(table, names, given, job) for given in drawn}
+
+
+# Doing it
+
+
+@eager_scope()
+def execute_scoring(
+    scoring: Scoring,
+    model: Fitted,
+    check: dict[str, Any] | None,
+    lock: Lock,
+    steps: Steps,
+) -> dict[str, Any]:
+    """Measure and write what is to be scored, and return the summary.
+
+    Parameters
+    ----------
+    scoring : Scoring
+    model : Fitted
+    check : dict, optional
+        What was found about its calibration, for the summary.
+    lock : Lock
+        As `Scoring.reserved` gives it.
+    steps : Steps
+        Of the run so far.
+    """
+    alpha, fdr = scoring.made_from.settings["alpha"], scoring.fdr
+    # A false discovery rate flags no p-value above itself.
+    model = replace(model, offset=threshold(alpha if fdr is None else fdr))
+    columns = ColumnValues(
+        model, scoring.rows, scoring.private, scoring.scores_nominal_rows
+    )
+    with input_errors_pass("scored"):
+        sizes, _ = scoring.kept.rows_of_parts()
+        certificate = (
+            model.certificate
+            if scoring.scores_nominal_rows
+            else model.certify(scoring.rows)
+        )
+        model.reference.keep(sizes)  # or reasons would have blocks read once more
+        rows = None if scoring.scores_nominal_rows else model.table(scoring.rows)
+        blocks = model.blocks(rows, sizes, certificate)
+        values = columns.tasks(rows)
+        planned = model.reference.needed_bytes(sizes)
+        bins = bins_of(model.calibration, alpha)
+    folder = scoring.folder(lock.token)
+    with _failures_named(scoring):
+        verify_lock(lock.url, lock.token)  # the fit may have taken hours
+        series = _series(scoring, model, bins, columns)
+        _prepare_output(scoring, series)
+        stats_of = partial(PartStats.of, bins, model.calibration.graph)
+        stats, adjusted = _write(scoring, folder, (*blocks, values), stats_of, model, steps)
+        total = PartStats.merge(stats, model.calibration.graph)
+        _warn_if_fdr_unreliable(scoring, model, total.counts)
+        folder.wait_until_visible()
+        check_unchanged(scoring.kept.files, output.remove_output, scoring.output)
+        cut_off = None
+        if adjusted is not None:
+            largest = discovery_cut_off(adjusted, fdr)
+            cut_off = None if math.isnan(largest) else largest
+            model = replace(model, offset=0.0 if cut_off is None else threshold(cut_off))
+        reasons = _reasons(scoring, model, stats, total, adjusted, folder, steps)
+        why = scoring.job.drift_test_obstacle
+        drift = {"verdict": None, "reason": why, "text": why}
+        if series is not None:
+            drift = series.section(total, partial(columns.new_categories, stats))
+        path = scoring.job.model.path
+        summary = score_summary(model, scoring.made_from, total, check, certificate, steps)
+        summary |= {
+            "fdr_cut_off": cut_off, "p_value_bins": bins.histogram(total.bins),
+            "output": redact(scoring.output),
+            "model": None if path is None else redact(model_url(path)),
+            "reasons": reasons, "planned_worker_bytes": planned, "drift": drift,
+            "values": columns.section(total),
+        }  # fmt: skip
+        verify_lock(lock.url, lock.token)
+        output.write_json(scoring.output, output.SUMMARY_NAME, summary, indent=2)
+        output.remove_temporary(scoring.output)
+    if scoring.given.report:
+        make_page(scoring.output)
+    return summary
+
+
+def tidy_scoring(scoring: Scoring) -> None:
+    """Do what a run has left that died when its output was complete; raises nothing."""
+    output.clean_up(scoring.output, output.reserved_output)
+    if scoring.given.report and not has_page(scoring.output):
+        make_page(scoring.output)
+
+
+@contextmanager
+def _failures_named(scoring: Scoring) -> Iterator[None]:
+    """Say in errors what stays in the output, and how to go on."""
+    try:
+        yield
+    except TableError as error:
+        if not scoring.scores_nominal_rows:
+            error.add_note(
+                f"If only the content of this file changes, the same command resumes, "
+                f"and keeps the parts in {scoring.output} that came from other files."
+            )
+        raise
+    except RunError:
+        raise
+    except Exception as error:
+        if _is_removed(scoring.output):
+            raise RunError(
+                f"the run stopped while it scored, as {scoring.output} was removed, or "
+                f"the lock in it ({LOCK_NAME}). Start the same run again, and "
+                f"leave the folder alone: parts that are still there are kept."
+            ) from error
+        raise RunError(
+            f"the run stopped while it scored: {short_message(error)} The parts that are "
+            f"in {scoring.output} are complete; start the same run again to resume."
+        ) from error
+
+
+def _is_removed(url: str) -> bool:
+    """Return whether the lock is gone that this run holds, as far as that is known."""
+    try:
+        return not Folder(url).exists(LOCK_NAME)
+    except Exception:  # a storage that fails has not removed it
+        return False
+
+
+def _series(
+    scoring: Scoring, model: Fitted, bins: PValueBins, columns: ColumnValues
+) -> RunSeries | None:
+    """Return the series that a run with this model belongs to; None: it is not tested."""
+    job = scoring.job
+    if job.drift_test_obstacle is not None:
+        return None
+    drift = job.drift or DriftSection()
+    return RunSeries(
+        scoring.output, job.dated_output, scoring.made_from,
+        calibration_id(model.calibration), is_exact(model.calibration_kind),
+        bins, columns.nominal(), DriftConfig(**drift.model_dump()),
+    )  # fmt: skip
+
+
+def _prepare_output(scoring: Scoring, series: RunSeries | None) -> None:
+    """Remove from the output what other runs have written."""
+    url, made_from = scoring.output, scoring.made_from
+    earlier = read_fingerprint(url)
+    if scoring.overwrite or earlier is None or not scoring.can_resume(earlier):
+        if series is not None and series.dated_output is None:
+            series.carry_over()
+        output.remove_output(url)
+        made_from.write(url)
+    elif changed := changed_files(earlier.data, made_from.data):
+        logger.warning(
+            "this run differs from the one that was interrupted in: %s; only parts "
+            "that came from other files are kept", changed[0],
+        )  # fmt: skip
+        made_from.write(url)
+
+
+def _write(
+    scoring: Scoring,
+    folder: PartFolder,
+    blocks: tuple[da.Array, da.Array, list[Delayed] | None],
+    stats_of: Callable[..., PartStats],
+    model: Fitted,
+    steps: Steps,
+) -> tuple[list[PartStats], Adjustment | None]:
+    """Write the missing parts, and return the statistics of all parts.
+
+    Where a false discovery rate decides, also the adjustment of all p-values.
+    """
+    kept, fdr = scoring.kept, scoring.fdr
+    measured = folder if fdr is None else folder.pending()
+    measured.make()
+    schema = parts.part_schema(kept).serialize().to_pybytes().hex()
+    about = [schema, *map(str, scoring.rows.dtypes)]
+    is_exact = model.quality is None
+    origins = scoring.made_from.part_digests(kept, about, is_exact=is_exact)
+    known = measured.read_stats(origins)
+    n_done = sum(of_part.counts["rows"] for of_part in known.values())
+    rows = RowCount(
+        "scored", lambda stats: int(stats.counts["rows"]),
+        None if kept.n_rows is None else kept.n_rows - n_done,
+    )  # fmt: skip
+    offset = model.offset if fdr is None else None
+    write = partial(parts.part_writes, kept, *blocks, offset, stats_of)
+    with steps.timed("score"):
+        stats = _write_missing_parts(measured, origins, known, write, rows)
+    if fdr is None:
+        return stats, None
+    with steps.timed("decide"):
+        (adjusted,) = compute(adjustment(parts.undecided_p_values(folder)))
+        decide = partial(parts.decision_writes, adjusted, fdr, stats_of)
+        origins = [scoring.made_from.run] * folder.n_parts  # all p-values decide
+        known = folder.read_stats(origins)
+        return _write_missing_parts(folder, origins, known, decide), adjusted
+
+
+def _write_missing_parts(
+    folder: PartFolder,
+    made_from: Sequence[str],
+    known: dict[int, PartStats],
+    writes: Callable[[PartFolder, Sequence[str], list[int]], list[Delayed]],
+    rows: RowCount | None = None,
+) -> list[PartStats]:
+    """Write the parts that are not known, and return the statistics of each."""
+    missing = [i for i in range(folder.n_parts) if i not in known]
+    if known:
+        logger.info("%d of %d parts exist already", len(known), folder.n_parts)
+    written = compute(*writes(folder, made_from, missing), rows=rows) if missing else ()
+    stats = known | dict(zip(missing, written, strict=True))
+    return [stats[i] for i in range(folder.n_parts)]
+
+
+def _warn_if_fdr_unreliable(
+    scoring: Scoring, model: Fitted, counts: dict[str, Any]
+) -> None:
+    includes_self = INCLUDES_SELF[model.calibration_kind]
+    is_ranked = (
+        scoring.scores_nominal_rows and not includes_self
+    )  # `prepare_scoring` warned
+    if scoring.fdr is None or is_ranked:
+        return
+    doubt = fdr_caveat(
+        scoring.fdr, counts["rows"] - counts["rows_nan"], counts["flagged"],
+        len(model.calibration.values), includes_self=includes_self,
+    )  # fmt: skip
+    if doubt is not None:
+        logger.warning("%s", doubt)
+
+
+def _reasons(
+    scoring: Scoring,
+    model: Fitted,
+    stats: Sequence[PartStats],
+    total: PartStats,
+    adjusted: Adjustment | None,
+    folder: PartFolder,
+    steps: Steps,
+) -> dict[str, Any]:
+    """Return the section about reasons; a run does not fail for want of them."""
+    private = scoring.private
+    verify_lock(folder.lock_url, folder.token)
+    Folder(folder.url).remove_file(output.REASONS_NAME)  # of an interrupted run
+    if total.top.empty:
+        return empty_section(model, private, "no row has a p-value")
+    if {*map(str, scoring.rows.columns)} <= {*private}:
+        return empty_section(model, private, ALL_PRIVATE)
+    q_values = None
+    if adjusted is not None:
+        q_values = adjusted_p_values(total.top["p_value"].to_numpy(), adjusted)
+    sizes = [of.counts["rows"] for of in stats] if scoring.scores_nominal_rows else None
+    labels = [(folder.name(i), 0) for i in range(folder.n_parts)]
+    rows = ExplanationInput(scoring.rows, scoring.kept, labels, sizes, private)
+    try:
+        with steps.timed("explain"):
+            section, file = rows.explain(model, total.top, q_values)
+    except Exception as error:
+        logger.warning("no reasons can be given: %s", short_message(error))
+        return empty_section(model, private, short_message(error))
+    verify_lock(folder.lock_url, folder.token)
+    Folder(folder.url).write(output.REASONS_NAME, file)
+    return section

@@ -19,9 +19,8 @@ import lpe_dask
 from benchmarks import forecasts
 from choosing import mostly_dealt, mostly_full
 from compiling import forget_work
-from lpe_dask.batch import ClusterSection
+from lpe_dask.batch import ClusterSection, scoring
 from lpe_dask.batch.api import score_files
-from lpe_dask.batch.scoring import Scoring
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli import commands
 from lpe_dask.cli.cluster import WorkerChoice
@@ -69,7 +68,7 @@ KINDS = {
 def without_reasons(monkeypatch):
     """A forecast leaves out what reasons for 50 rows take."""
     none = {"rows": [], "private_columns": []}
-    monkeypatch.setattr(Scoring, "_reasons", lambda *given: none)
+    monkeypatch.setattr(scoring, "_reasons", lambda *given: none)
 
 
 @pytest.fixture(autouse=True)
