@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,20 +24,23 @@ def write_tables(folder):
     """Write nominal rows and rows to score, on a grid: ties are the usual case."""
     rng = np.random.default_rng(0)
     nominal = pd.DataFrame(rng.integers(0, 40, (N_NOMINAL, 2)) * 0.5, columns=["x", "y"])
-    write_files(nominal, folder / "nominal", N_NOMINAL // 3)
+    thirds = range(0, N_NOMINAL + 1, N_NOMINAL // 3)
+    write_files(nominal, folder / "nominal", thirds)
     rows = rng.integers(-5, 60, (N_ROWS, 2)) * 0.5
     frame = pd.DataFrame(rows, columns=["x", "y"])
     frame.iloc[3, 0] = np.nan
-    write_files(frame, folder / "rows", PART_ROWS)
-    frame.iloc[:0].to_parquet(folder / "rows" / f"{N_PARTS - 1}.parquet")
+    edges = [*range(0, N_ROWS + 1, PART_ROWS), N_ROWS]
+    write_files(frame, folder / "rows", edges)
     return {"data": folder / "rows", "nominal": folder / "nominal"}
 
 
-def write_files(frame, folder, n_rows):
-    """Write a table as files with so many rows each."""
+def write_files(frame, folder, edges):
+    """Write a table as files that are cut at some rows, and return their folder."""
+    folder = Path(folder)
     folder.mkdir()
-    for i, start in enumerate(range(0, len(frame), n_rows)):
-        frame.iloc[start : start + n_rows].to_parquet(folder / f"{i}.parquet")
+    for i, (start, stop) in enumerate(itertools.pairwise(edges)):
+        frame.iloc[start:stop].to_parquet(folder / f"{i}.parquet")
+    return folder
 
 
 def stop_run(n_parts, **given):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import lpe_dask
+from interrupting import write_files
 from lpe_dask.batch.explanations import (
     explain_output,
     format_explanations,
@@ -44,16 +45,9 @@ def model(tmp_path):
     return model
 
 
-def write(frame, folder, edges):
-    folder.mkdir()
-    for i in range(len(edges) - 1):
-        frame.iloc[edges[i] : edges[i + 1]].to_parquet(folder / f"{i}.parquet")
-    return folder
-
-
 def scored(rows, tmp_path, edges=(0, 70, 70, 200), **given):
     name = len(list(tmp_path.iterdir()))
-    data = write(rows, tmp_path / f"in {name}", edges)
+    data = write_files(rows, tmp_path / f"in {name}", edges)
     out = tmp_path / f"out {name}"
     given = {"model": tmp_path / "model"} | given
     return lpe_dask.score_files(data, out, **given), out
@@ -185,7 +179,7 @@ def test_reasons__there_are_none_where_nothing_can_be_shown(
 def test_reasons__of_rows_scored_among_themselves_leave_each_out(tmp_path):
     frame = table(45, 3).drop(columns="kind")
     frame.loc[[7, 8], ["x", "y"]] = 1000.0, 77  # each is the nearest row of the other
-    data = write(frame.astype({"y": float}), tmp_path / "rows", [0, 20, 45])
+    data = write_files(frame.astype({"y": float}), tmp_path / "rows", [0, 20, 45])
 
     summary = lpe_dask.score_files(
         data, tmp_path / "out", columns=["x", "y"], n_neighbors=1, alpha=0.1
@@ -286,7 +280,7 @@ def test_explain_output__refuses_no_rows(tmp_path, top):
 def test_explain_output__says_what_it_needs(tmp_path, model, rows):
     with pytest.raises(FileNotFoundError, match="no summary of a finished run"):
         explain_output(tmp_path / "nothing")
-    nominal = write(table(300, 0)[COLUMNS], tmp_path / "nominal", [0, 300])
+    nominal = write_files(table(300, 0)[COLUMNS], tmp_path / "nominal", [0, 300])
     _, out = scored(
         rows, tmp_path, (0, 200), model=None, nominal=nominal, columns=COLUMNS,
         categorical=["kind"],

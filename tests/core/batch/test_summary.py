@@ -1,6 +1,7 @@
 """What an output says of its run: its status, the page, and values that rows have."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import lpe_dask
+from interrupting import write_files
 from lpe_dask.batch import page, parts
 from lpe_dask.batch.api import score_files
 from lpe_dask.batch.column_values import PRIVATE
@@ -21,7 +23,7 @@ from lpe_dask.cli.commands import cli
 from lpe_dask.pages import report_page
 from lpe_dask.storage.lock import locked
 
-N_ROWS, N_PARTS = 60, 4
+N_ROWS, N_PARTS, EDGES = 60, 4, (0, 7, 7, 40, 60)
 
 
 def table(seed):
@@ -30,17 +32,11 @@ def table(seed):
     return pd.DataFrame({"x": rng.random(N_ROWS), "y": rng.random(N_ROWS), "kind": kinds})
 
 
-def write(frame, name, edges=(0, 7, 7, 40, N_ROWS)):
-    Path(name).mkdir()
-    for i in range(len(edges) - 1):
-        frame.iloc[edges[i] : edges[i + 1]].to_parquet(f"{name}/{i}.parquet")
-
-
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     """A working directory with nominal rows, and a job that scores them."""
     monkeypatch.chdir(tmp_path)
-    write(table(0), "rows")
+    write_files(table(0), "rows", EDGES)
     Path("job.toml").write_text('[score]\ndata="rows"\nexclude=["kind"]\noutput="out"\n')
 
 
@@ -111,7 +107,7 @@ def test_status__of_a_run_that_is_at_work(monkeypatch):
     assert [text for text, _, _ in said] == [
         f"at work: {n} of 4 parts are written." for n in range(N_PARTS)
     ]
-    assert all("its last heartbeat was 0 s ago" in who for _, _, who in said)
+    assert all(re.search(r"its last heartbeat was \d s ago", who) for _, _, who in said)
 
 
 def test_status__of_a_run_that_is_fitting():
@@ -215,7 +211,7 @@ def new():
 
 
 def test_values__are_counted_column_by_column(new):
-    write(new, "new")
+    write_files(new, "new", EDGES)
 
     summary = score("new", exclude=None, categorical="auto")
 
@@ -237,7 +233,7 @@ def test_values__are_counted_column_by_column(new):
 
 @pytest.mark.parametrize("edges", [(0, N_ROWS), (0, 7, 7, N_ROWS)])
 def test_values__that_are_missing_are_counted_where_rows_are_the_nominal_ones(new, edges):
-    write(new, "new", edges)
+    write_files(new, "new", edges)
 
     summary = score("new", nominal=None, exclude=None, categorical="auto", missing="drop")
 

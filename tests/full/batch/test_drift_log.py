@@ -85,18 +85,8 @@ def test_run__of_a_month_with_kills_replays_a_refit_and_a_backfill(caplog):
     for number in range(1, 31):
         write_day(number, n_rows=60 + number)
     replays, backfill, repair = [5, 14], [9, 10], [12]
-    plan = [
-        *range(1, 9),
-        *range(11, 15),
-        *replays,
-        15,
-        *backfill,
-        16,
-        *repair,
-        17,
-        *replays,
-    ]
-    plan += ["refit", *range(18, 28), 8, 19, 27, 28, 29, 29, 30]
+    plan = [*range(1, 9), *range(11, 15), *replays, 15, *backfill, 16, *repair, 17]
+    plan += [*replays, "refit", *range(18, 28), 8, 19, 27, 28, 29, 29, 30]
     for number in plan:
         if number == "refit":
             fit_model(1)

@@ -1,7 +1,6 @@
 """Runs from files to files, however these are cut, and however often a run stops."""
 
 import contextlib
-import itertools
 import tempfile
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from hypothesis.extra import numpy as npst
 import interrupting
 import lpe_dask
 from breaking import parts_in
-from interrupting import N_PARTS, stop_after
+from interrupting import N_PARTS, stop_after, write_files
 from lpe_dask.batch.api import score_files
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.parts import PartFolder
@@ -49,9 +48,7 @@ def test_score_files__equals_score_for_any_files(table, n_nominal, alpha):
     reference = pd.DataFrame({"x": np.arange(n_nominal) // 2.0, "y": 0.0})
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        (place / "data").mkdir()
-        for number, (start, stop) in enumerate(itertools.pairwise(edges)):
-            frame.iloc[start:stop].to_parquet(place / "data" / f"{number:03}.parquet")
+        write_files(frame, place / "data", edges)
         known = place / "nominal.parquet"
         reference.to_parquet(known)
 
