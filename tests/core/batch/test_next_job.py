@@ -64,7 +64,7 @@ def early(clock):
     clock(EARLY)
 
 
-def interrupt(job="job.toml"):
+def interrupt():
     """Start a job that breaks off at its first part."""
 
     def stop(*arguments):
@@ -73,7 +73,7 @@ def interrupt(job="job.toml"):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts.PartFolder, "publish", stop)
         with pytest.raises(RunError, match="the end of it"):
-            lpe_dask.run(job)
+            lpe_dask.run("job.toml")
 
 
 def days_done():
@@ -191,19 +191,6 @@ def test_run__finishes_a_run_that_was_killed_while_it_fitted(
 
     assert days_done() == [str(yesterday if is_finished else today)]
     assert (f"the run of {yesterday} was interrupted" in caplog.text) == is_finished
-
-
-def test_run__takes_no_run_of_another_job_that_writes_there(clock, caplog):
-    other = JOB.replace("[score]", "[model]\nn_neighbors = 3\n[score]")
-    Path("other.toml").write_text(other.replace("out/{date}", "out/{date}/other"))
-    clock(LATE)
-    interrupt("other.toml")
-    clock(EARLY)
-
-    lpe_dask.run("job.toml")
-
-    assert days_done() == ["2026-11-20"]
-    assert not caplog.records
 
 
 def test_run__finishes_one_of_two_runs_of_a_file_with_other_variables(
