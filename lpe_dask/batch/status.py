@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import Literal
 
 from lpe_dask.batch.fingerprint import read_fingerprint
 from lpe_dask.batch.output import PENDING, SUMMARY_NAME, has_content
 from lpe_dask.storage import Folder, lock_owner
-
-_PART_NAME = re.compile(r"part-\d{5,}\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +67,8 @@ def _progress(folder: Folder) -> str:
     if fingerprint is None:
         return "The model is being fitted, and no rows are scored yet."
     n_parts, fdr = fingerprint.settings["n_parts"], fingerprint.settings["fdr"]
-    text = f"{_n_parts(folder)} of {n_parts} parts are written."
+    text = f"{len(folder.names('part-'))} of {n_parts} parts are written."
     if fdr is None:
         return text
-    pending = _n_parts(Folder(f"{folder.url}/{PENDING}"))
-    return f"{pending} of {n_parts} parts are measured. {text}"
-
-
-def _n_parts(folder: Folder) -> int:
-    return sum(_PART_NAME.fullmatch(name) is not None for name in folder.names("part-"))
+    pending = Folder(f"{folder.url}/{PENDING}").names("part-")
+    return f"{len(undecided)} of {n_parts} parts are measured. {text}"
