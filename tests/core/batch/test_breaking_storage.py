@@ -104,21 +104,26 @@ def test_run__that_broke_at_any_change_ends_alike_when_started_again(
         except (RunError, OSError) as error:
             said.append(str(error))
         visited.append(kind_of(BreakingFileSystem.changes[point]))
-        BreakingFileSystem.repair()
-        place.check_whole()
-        if breaks == "dies" or "_lock" in change[1]:
-            place.age_locks()
-
-        place.run()
-
-        assert parts_in(place.out) == place.expected, point
-        assert place.summary_in() == place.summary, point
-        assert place.names_in() == place.names, point
+        check_resumed(place, is_locked=breaks == "dies" or "_lock" in change[1])
         assert place.case.overwrite or place.run() is None
     assert visited == [kind_of(place.changes[point]) for point in points]
     assert {"write", "move", "remove"} <= {kind for kind, _ in visited}
     assert all(re.search("no (answer to )?[a-z]+ of", text) for text in said)
     assert bool(said) == (breaks != "dies")
+
+
+def check_resumed(place, *, is_locked=False):
+    """Demand that what is there is whole, and that a run ends alike after a repair."""
+    BreakingFileSystem.repair()
+    place.check_whole()
+    if is_locked:
+        place.age_locks()
+
+    place.run()
+
+    assert parts_in(place.out) == place.expected
+    assert place.summary_in() == place.summary
+    assert place.names_in() == place.names
 
 
 def kind_of(change):
@@ -187,12 +192,7 @@ def test_run__on_a_disk_that_is_full_says_so_and_is_resumed(
         assert not [
             name for name in place.names_in() if name.endswith((".tmp", "_lock.json"))
         ]
-        BreakingFileSystem.repair()
-        place.check_whole()
-        place.run()
-        assert parts_in(place.out) == place.expected, point
-        assert place.summary_in() == place.summary, point
-        assert place.names_in() == place.names, point
+        check_resumed(place)
     assert len(paths) > 10
 
 
@@ -220,8 +220,5 @@ def test_run__whose_spool_is_full_says_so_and_is_resumed(tables, tmp_path, spool
         del raised
         gc.collect()
         assert eventually(lambda: list(spool.iterdir()) == [])
-        BreakingFileSystem.repair()
-        place.run()
-        assert parts_in(place.out) == place.expected
-        assert place.names_in() == place.names
+        check_resumed(place)
     assert len(paths) >= 4

@@ -6,13 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
 import lpe_dask
 from choosing import mostly_full
 from lpe_dask import LPE
 from lpe_dask.batch.api import score_files
-from lpe_dask.cli.commands import cli
 
 CATEGORICAL = ["zip", "flag", "port"]
 #: In each form the same rows; those of the nominal ones tell that "zip" is text.
@@ -57,8 +55,24 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(cli, [*arguments, "--scheduler", "threads"])
+JOB = """
+[nominal]
+data = "nominal.{nominal}"
+columns = ["zip", "x", "flag", "port"]
+[model]
+path = "model"
+n_neighbors = 3
+categorical = ["zip", "flag", "port"]
+[score]
+data = "new.{new}"
+output = "scored"
+"""
+
+
+def run(nominal="csv", new="csv", change=("", "")):
+    job = JOB.format(nominal=nominal, new=new).replace(*change)
+    Path("job.toml").write_text(job)
+    return lpe_dask.run("job.toml")
 
 
 @pytest.mark.parametrize(
@@ -86,56 +100,11 @@ def test_score_files__in_all_forms(nominal, new):
     np.testing.assert_array_equal(written["statistic"], model.statistic(NEW))
     assert written["zip"].tolist() == NEW["zip"].tolist()
     assert summary["parameters"]["categorical"] == CATEGORICAL
-
-
-@pytest.mark.parametrize("form", mostly_full(SIMD_PROFILES, ["text.parquet"]))
-def test_command__fits_saves_and_scores(form):
-    fitted = invoke(
-        "fit", f"nominal.{form}", "--model", "model", "--columns", ",".join(COLUMNS),
-        "--categorical", ",".join(CATEGORICAL), "--n-neighbors", "3",
-        "--check-calibration",
-    )  # fmt: skip
-    assert fitted.exit_code == 0, fitted.output
-    assert "are expected: holds" in fitted.output
-
-    for new in ["csv"] if form == "csv" else SIMD_PROFILES:
-        scored = invoke("score", f"new.{new}", "--model", "model", "--output", f"out {new}")
-        assert scored.exit_code == 0, scored.output
-        np.testing.assert_array_equal(
-            pd.read_parquet(f"out {new}")["p_value"], expected().score_samples(NEW)
-        )
-    assert invoke("plan", "new.csv", "--model", "model").exit_code == 0
-
-
-JOB = """
-[nominal]
-data = "nominal.text.parquet"
-columns = ["zip", "x", "flag", "port"]
-[model]
-path = "model"
-n_neighbors = 3
-categorical = ["zip", "flag", "port"]
-[score]
-data = "new.csv"
-output = "out"
-"""
-
-
-def run(job):
-    Path("job.toml").write_text(job)
-    return lpe_dask.run("job.toml")
-
-
-def test_job__with_categories():
-    assert run(JOB)["rows"] == 20
-
-    np.testing.assert_array_equal(
-        pd.read_parquet("out")["p_value"], expected().score_samples(NEW)
-    )
-    assert run(JOB) is None  # nothing to do
-    other = JOB.replace('"zip", "flag", "port"]\n[score]', '"zip", "flag"]\n[score]')
+    assert run(nominal, new)["rows"] == 20  # with a model that was saved and loaded
+    pd.testing.assert_frame_equal(pd.read_parquet("scored"), written)
+    assert run(nominal, new) is None  # nothing to do
     with pytest.raises(ValueError, match=r"categorical=\['zip', 'flag', 'port'\] instead"):
-        run(other)
+        run(nominal, new, ('"flag", "port"]\n[score]', '"flag"]\n[score]'))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +117,7 @@ def test_job__with_categories():
 )
 def test_job__says_what_is_wrong_with_its_categories(before, after, words):
     with pytest.raises(ValueError, match=words):
-        run(JOB.replace(before, after))
+        run(change=(before, after))
 
 
 def test_other_types__are_refused_with_the_name_of_the_file():
