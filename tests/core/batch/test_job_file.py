@@ -6,7 +6,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from dask.utils import parse_bytes
 from hypothesis import given
@@ -536,29 +535,6 @@ def test_jobs__can_be_read_and_are_explained(path):
         s.path.startswith("/srv/logs/") for section in sections for s in section.data
     )
     assert f"({path.name})" in (path.parent / "README.md").read_text()
-
-
-def test_jobs__are_those_that_work_together():
-    assert [path.stem for path in JOBS] == ["first-fit", "nightly-scoring", "rolling-refit"]
-    fit, nightly, rolling = (read_job(path, DAY, {"LPE_DATA": "x"}) for path in JOBS)
-
-    assert fit.score is None
-    assert nightly.nominal is None
-    assert nightly.model.path == fit.model.path
-    assert rolling.model.refit
-    assert [source.path for source in rolling.nominal.data] == [
-        f"x/in/2026-11-{day}/*.parquet" for day in range(13, 20)
-    ]
-    assert all(source.is_optional for source in rolling.nominal.data)
-
-
-def test_jobs__name_columns_of_the_data(data_folder):
-    names = set(pq.read_schema(data_folder / "kdd99.parquet").names)
-
-    for path in JOBS:
-        job = read_job(path, DAY, {"LPE_DATA": "x"})
-        assert job.nominal is None or names >= {*job.nominal.columns}
-        assert job.score is None or names >= {*job.score.keep}
 
 
 def test_jobs__readme_shows_a_job_that_can_be_read(read):
