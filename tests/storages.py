@@ -78,13 +78,6 @@ class Faults:
 
     def fail_first(self, folder):
         """Answer 503 to the first of all equal requests for what is in a folder."""
-        self.answer = self._at_first(folder, 503)
-
-    def lose_first(self, folder, status):
-        """Do the first of all equal requests for what is in a folder, and answer that."""
-        self.loses = self._at_first(folder, status)
-
-    def _at_first(self, folder, status):
         seen = set()
 
         def answer(method, path):
@@ -92,9 +85,9 @@ class Faults:
             if folder not in path or kind in seen:
                 return None
             seen.add(kind)
-            return status
+            return 503
 
-        return answer
+        self.answer = answer
 
 
 def s3_environment(host, port):

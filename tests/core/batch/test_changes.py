@@ -160,23 +160,22 @@ def test_score_files__goes_on_with_the_parts_whose_rows_are_the_same(
     assert parts_in(out) == parts_in(tmp_path / "anew")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda data: change_a_value(data / "2.parquet"), "2.parquet is changed"),
-        (
-            lambda data: (data / "0.parquet").rename(data / "7.parquet"),
-            "0.parquet is gone and 1 more",
-        ),
-    ],
-    ids=["changed", "renamed"],
-)
+#: What has changed, as an error says it.
+CHANGES = {
+    "2.parquet is changed": lambda data: change_a_value(data / "2.parquet"),
+    "0.parquet is gone and 1 more": lambda data: (data / "0.parquet").rename(
+        data / "a.parquet"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", CHANGES)
 def test_score_files__does_not_replace_what_is_finished_if_the_input_changes(
-    copies, tmp_path, change, words
+    copies, tmp_path, words
 ):
     score_files(**copies, output=tmp_path / "out")
     before = parts_in(tmp_path / "out")
-    change(copies["data"])
+    CHANGES[words](copies["data"])
 
     with pytest.raises(FileExistsError, match=rf"{words}\).*--overwrite"):
         score_files(**copies, output=tmp_path / "out")
