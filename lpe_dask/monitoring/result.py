@@ -222,8 +222,7 @@ def _of_alarms(drift: Drift) -> str:
             rows = f"{drift.reference_rows:,} rows"
             promised += f", {low} to {high} by the first runs (95% interval, {rows})"
     n_measured = drift.rows - drift.rows_nan
-    if drift.flagged_share is None or drift.flagged_between is None:
-        return f"No row has a p-value, {promised}"
+    assert drift.flagged_between is not None  # or the input is invalid
     if n_measured < MIN_ROWS:
         return f"{drift.flagged} of {n_measured} rows {level}, {promised}"
     low, high = (f"{end:.2%}" for end in drift.flagged_between)

@@ -378,8 +378,9 @@ def _largest_of_tail(bins: PValueBins) -> float:
 
 
 def _has_excess(seen: _Seen, config: DriftConfig) -> bool:
-    if seen.between is None or seen.promised is None:
-        return False
+    """Return whether more rows are flagged than promised, in a run that is tested."""
+    assert seen.between is not None
+    assert seen.promised is not None
     return seen.between[0] > seen.promised[1] * (1 + config.tolerance)
 
 

@@ -593,6 +593,7 @@ def damaged(whole):
     for key in ("sums", "wealth"):
         yield f"{key} short", {**whole, key: whole[key][:-1]}
     yield "recent short", {**whole, "recent": [[1]]}
+    yield "unseen long", {**whole, "unseen": [1]}
     yield "unknown key", {**whole, "more": 1}
 
 
