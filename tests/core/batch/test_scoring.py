@@ -15,7 +15,6 @@ import pytest
 
 import lpe_dask
 from choosing import mostly_full
-from interrupting import write_files
 from lpe_dask.batch import fit, parts
 from lpe_dask.batch.api import score_files, score_job
 from lpe_dask.batch.errors import RunError
@@ -30,27 +29,12 @@ RESULTS = ["p_value", "statistic", "is_anomaly"]
 ABOUT = ["_reasons.pqt", "_report.html", "_summary.json"]
 
 
+pytestmark = pytest.mark.usefixtures("scored_files")
+
 DATA, OUT = Path("data"), Path("out")
 
 #: Instead of nominal rows.
 MODEL = {"model": "model", "nominal": None}
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """A working directory with nominal rows on a grid, and rows to score in 3 partitions.
-
-    These have their columns in another order, and one more.
-    """
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.integers(0, 6, (40, 2)) * 1.0, columns=["x", "y"])
-    frame.to_parquet("nominal.parquet")
-    frame = pd.DataFrame(rng.integers(-2, 9, (10, 2)) * 1.0, columns=["y", "x"])
-    frame.insert(0, "name", list("abcdefghij"))
-    frame.index = pd.Index([*range(100, 110)], name="row")
-    write_files(frame, DATA, [0, 4, 8, 10])
-    lpe_dask.LPE(2).fit(pd.read_parquet("nominal.parquet").to_numpy()).save("model")
 
 
 def score(**given):

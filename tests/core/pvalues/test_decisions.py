@@ -123,21 +123,23 @@ def test_doubt__of_conformal_where_too_few_calibration_rows_are(
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "n_flagged", "n_calibration", "includes_self"),
-    [(0, 0, 10, 0), (0, 0, 10, 1), (50_000, 0, 10, 0), (50_000, 1, 10, 1), (5, 5, 99, 0)],
+    ("q", "n_rows", "n_flagged", "n_calibration", "includes_self", "is_doubted"),
+    [
+        (0.1, 0, 0, 10, 0, False),
+        (0.1, 0, 0, 10, 1, False),
+        (0.1, 50_000, 0, 10, 0, False),
+        (0.1, 50_000, 1, 10, 1, False),
+        (0.1, 5, 5, 99, 0, False),
+        # Above the rate and a tenth: 4 are flagged, and 0.55 allows a rate of 1 with p = 0.
+        (0.5, 10, 4, 5, 0, False),
+        (0.5, 10, 4, 4, 0, True),
+    ],
 )
 def test_doubt__is_none_where_there_is_nothing_to_doubt(
-    n_rows, n_flagged, n_calibration, includes_self
+    q, n_rows, n_flagged, n_calibration, includes_self, is_doubted
 ):
-    given = (0.1, n_rows, n_flagged, n_calibration)
-    assert fdr_caveat(*given, includes_self=includes_self) is None
-
-
-@pytest.mark.parametrize(("n_calibration", "is_doubted"), [(5, False), (4, True)])
-def test_doubt__begins_above_the_rate_and_a_tenth(n_calibration, is_doubted):
-    """Six rows that p = 0 may be of, and 4 flagged: 0.55 allows a rate of 1 such row."""
-    doubt = fdr_caveat(0.5, 10, 4, n_calibration, includes_self=0)
-
+    given = (q, n_rows, n_flagged, n_calibration)
+    doubt = fdr_caveat(*given, includes_self=includes_self)
     assert (doubt is not None) == is_doubted
 
 
