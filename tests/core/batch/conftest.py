@@ -1,5 +1,7 @@
 """Fixtures of runs: one thread, and tables that are scored again and again."""
 
+import datetime
+
 import dask
 import numpy as np
 import pandas as pd
@@ -7,6 +9,9 @@ import pytest
 
 import interrupting
 import lpe_dask
+from lpe_dask.batch.job_file import read_job
+
+ENVIRONMENT = {"DATA": "s3://logs", "DAY": "{date}", "EMPTY": "", "ODD": "a\0b"}
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -36,3 +41,27 @@ def scored_files(tmp_path, monkeypatch):
     frame.index = pd.Index([*range(100, 110)], name="row")
     interrupting.write_files(frame, "data", [0, 4, 8, 10])
     lpe_dask.LPE(2).fit(pd.read_parquet("nominal.parquet").to_numpy()).save("model")
+
+
+@pytest.fixture(scope="session")
+def read(tmp_path_factory):
+    """Read a job from its text, on one day and in one environment."""
+    path = tmp_path_factory.mktemp("jobs") / "job.toml"
+
+    def read(text):
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read_job(path, datetime.date(2026, 11, 20), ENVIRONMENT)
+
+    return read
+
+
+@pytest.fixture
+def refusal(read):
+    """The lines of the message that refuses a job, without the path of the file."""
+
+    def refusal(text):
+        with pytest.raises(ValueError, match=r"job\.toml") as refused:
+            read(text)
+        return [line.partition("job.toml")[2] for line in str(refused.value).split("\n")]
+
+    return refusal
