@@ -23,7 +23,6 @@ import warnings
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import dask
 import dask.array as da
@@ -31,11 +30,13 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 
-import definitions
 import lpe_dask
 from lpe_dask.model.calibration_split import split_calibration
+from oracle import Oracle
+from problems import SCALES, computed
 
-SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]
+#: What is compared, of rows or of the model.
+RESULTS = ["calibration_", "p_values_", "statistic", "score_samples", "predict"]
 
 #: Models of cases before that are kept, and scored again; failures that end a soak.
 KEPT, MAX_FAILURES = 8, 10
@@ -94,16 +95,15 @@ class Case:
         # takes one for the other.
         self.nominal = frame.take(range(n_nominal))
         self.new = frame.take(range(n_nominal, n_rows)).reset_index(drop=True)
-        self.is_missing = np.zeros(n_new, bool)
         if self.numeric and rng.random() < 0.3:
-            self.is_missing[rng.integers(0, n_new)] = True
-            self.new.loc[self.is_missing, self.numeric[0]] = np.nan
+            self.new.loc[rng.integers(0, n_new), self.numeric[0]] = np.nan
         self.kind = rng.choice(["frame", "dask frame"])
         if not self.categorical:
             self.kind = rng.choice(["array", "dask array", "frame", "dask frame"])
         self.scheduler = rng.choice(["sync", "threads", "cluster"], p=[0.5, 0.4, 0.1])
         self.block_rows = int(rng.choice([64, 128, 4096]))
         self.arguments = self._drawn_arguments()
+        self._oracle, self._right = Oracle(self.nominal, **self.arguments), {}
 
     def _drawn_arguments(self):
         rng, n = self.rng, len(self.nominal)
@@ -111,7 +111,7 @@ class Case:
         most = {"loo": n, "split": (n + 1) // 2, "conformal": n - 1}[kind]
         size = int(rng.integers(1, most + 1)) if rng.random() < 0.5 else None
         seed = int(rng.integers(0, 5))
-        self.division = split_calibration(kind, n, size, seed)
+        division = split_calibration(kind, n, size, seed)
         chosen = {
             "calibration": kind, "calibration_size": size, "random_state": seed,
             "algorithm": str(rng.choice(["brute", "pruned", "auto"])),
@@ -120,15 +120,14 @@ class Case:
         }  # fmt: skip
         if self.categorical:
             chosen["categorical"] = self.categorical
-        self.metric, self.w = "euclidean", np.ones(len(self.nominal.columns))
         draw = rng.random()
         if draw < 0.4:
-            self.w = rng.choice([0.0, 0.3, 0.5, 1.0, 2.0, 3.0], len(self.w))
-            chosen["metric_params"] = {"w": self.w.tolist()}
+            w = rng.choice([0.0, 0.3, 0.5, 1.0, 2.0, 3.0], len(self.nominal.columns))
+            chosen["metric_params"] = {"w": w.tolist()}
         elif draw < 0.55 and not self.categorical:
-            self.metric = chosen["metric"] = "seuclidean"
-        if self.division.max_neighbors >= 1 and rng.random() < 0.7:
-            chosen["n_neighbors"] = int(rng.integers(1, self.division.max_neighbors + 1))
+            chosen["metric"] = "seuclidean"
+        if division.max_neighbors >= 1 and rng.random() < 0.7:
+            chosen["n_neighbors"] = int(rng.integers(1, division.max_neighbors + 1))
             chosen["aggregation"] = str(rng.choice(["kth", "mean"]))
         else:
             radius = float(rng.choice([0.0, 0.1, 0.5, 1.0]))
@@ -155,83 +154,6 @@ class Case:
         with dask.config.set({"dataframe.convert-string": False}):
             return dd.from_pandas(frame, npartitions=n_parts, sort=False)
 
-    # What is right
-
-    @cached_property
-    def _rows(self):
-        """Nominal and new rows as the definitions take them, and both kinds of weights."""
-        nominal, new = (f[self.numeric].to_numpy(float) for f in (self.nominal, self.new))
-        learned, of_numbers = nominal, []
-        if self.arguments["calibration"] == "conformal":
-            learned = nominal[self.division.reference]
-        of = dict(zip(self.nominal.columns, self.w, strict=True))
-        scale = self.arguments["scale"]
-        if self.numeric:
-            params = None
-            if self.metric == "euclidean":
-                params = {"w": [of[name] for name in self.numeric]}
-            of_numbers = definitions.weights_of_forms(learned, scale, self.metric, params)
-            nominal, new = (definitions.forms(r, learned, scale) for r in (nominal, new))
-        both = []
-        for numbers, frame in ((nominal, self.nominal), (new, self.new)):
-            codes = frame[self.categorical].to_numpy(object)
-            both.append([[*a, *b] for a, b in zip(numbers, codes, strict=True)])
-        return *both, [of[name] for name in self.categorical], of_numbers
-
-    def _statistic(self, queries, reference, exclude_self=False):
-        *_, of_codes, of_numbers = self._rows
-        if (radius := self.arguments.get("radius")) is not None:
-            function, asked = definitions.neighbor_counts, radius
-        else:
-            is_mean = self.arguments["aggregation"] == "mean"
-            function = definitions.mean_radii if is_mean else definitions.knn_radii
-            asked = self.arguments["n_neighbors"]
-        return function(queries, reference, asked, exclude_self, of_codes, of_numbers)
-
-    @cached_property
-    def right(self):
-        """The results of each call, by its name."""
-        nominal, new, *_ = self._rows
-        division, everything = self.division, np.arange(len(nominal))
-        is_conformal = division.kind == "conformal"
-
-        def among(numbers):
-            return nominal if numbers is None else [nominal[i] for i in numbers]
-
-        reference = among(division.reference)
-        chosen = everything if division.calibration is None else division.calibration
-        if is_conformal:
-            measured = self._statistic(among(chosen), reference)
-        else:
-            part = (
-                everything
-                if division.calibration_pool is None
-                else division.calibration_pool
-            )
-            of_part = self._statistic(among(part), among(part), exclude_self=True)
-            measured = of_part[np.searchsorted(part, chosen)]
-        is_count = "radius" in self.arguments
-
-        def p_value(value, scores_nominal_rows=False):
-            n = sum(bool(m <= value if is_count else m >= value) for m in measured)
-            if is_conformal:
-                return definitions.conformal_p_value(n - scores_nominal_rows, len(measured))
-            return n / len(measured)
-
-        own = self._statistic(nominal, reference)
-        searched = everything if division.reference is None else division.reference
-        own[searched] = self._statistic(reference, reference, exclude_self=True)
-        p_own = np.array([p_value(value) for value in own])
-        p_own[chosen] = [p_value(value, scores_nominal_rows=True) for value in measured]
-        statistic = self._statistic(new, reference)
-        p_new = np.array([p_value(value) for value in statistic])
-        statistic[self.is_missing] = p_new[self.is_missing] = np.nan
-        return {
-            "calibration_": np.sort(measured), "p_values_": p_own, "statistic": statistic,
-            "score_samples": p_new,
-            "predict": np.where(p_new <= self.arguments["alpha"], -1, 1),
-        }  # fmt: skip
-
     # What is done
 
     def fit(self):
@@ -244,14 +166,19 @@ class Case:
             found = getattr(model, name)
             if not name.endswith("_"):
                 found = found(self.table(self.new))
-            if hasattr(found, "compute"):
-                found = found.compute()
-            np.testing.assert_array_equal(np.asarray(found), self.right[name], name)
+            np.testing.assert_array_equal(computed(found), self.right(name), name)
+
+    def right(self, name):
+        """Return what a method, or an attribute, is to give."""
+        if name not in self._right:
+            right = getattr(self._oracle, name)
+            self._right[name] = right if name.endswith("_") else right(self.new)
+        return self._right[name]
 
     def run(self):
         """Fit, and check all results in some order; return the model."""
         model = self.fit()
-        names = self.rng.permutation([*self.right, "score_samples", "predict"]).tolist()
+        names = self.rng.permutation([*RESULTS, "score_samples", "predict"]).tolist()
         self.check(model, names)
         if self.rng.random() < 0.2:
             with tempfile.TemporaryDirectory() as folder:

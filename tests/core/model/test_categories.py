@@ -13,24 +13,18 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.base import clone
 
-import definitions
 import lpe_dask
 from choosing import mostly_dealt, mostly_full
-from flows import CATEGORICAL, NAMES, NUMBERS, table
+from flows import CATEGORICAL, NAMES, table
 from lpe_dask import LPE
 from lpe_dask.model.persistence.manifest import MANIFEST_NAME
 from lpe_dask.tables import partitions
 from lpe_dask.tables import table as tables
 from lpe_dask.tasks import transfer
-from searching import EXACT
-
-SCALES = ["minmax", "standard", "quantile", "minmax+quantile"]
-RADII = {"kth": definitions.knn_radii, "mean": definitions.mean_radii}
-
+from oracle import Oracle
+from problems import computed
 
 NOMINAL = table(90, 0)
 NEW = table(25, 1, protocols=("tcp", "icmp", "sctp"), ports=(80, 443, 22)).set_index(
@@ -42,42 +36,14 @@ MISSING.iloc[4, 1] = np.nan
 MISSING.iloc[5, 5] = pd.NA
 
 
-def plain(frame, learned_from, weights, scale):
-    """Rows as the definitions take them: numbers, then categories; weights of both."""
-    of = dict(zip(frame.columns, weights, strict=True))
-    numeric = [name for name in frame.columns if name in NUMBERS]
-    categorical = [name for name in frame.columns if name in CATEGORICAL]
-    numbers, of_numbers = np.zeros((len(frame), 0)), []
-    if numeric:
-        learned_from = learned_from[numeric].to_numpy(float)
-        numbers = definitions.forms(frame[numeric].to_numpy(float), learned_from, scale)
-        params = {"w": [of[name] for name in numeric]}
-        of_numbers = definitions.weights_of_forms(learned_from, scale, params=params)
-    categories = frame[categorical].to_numpy(object)
-    rows = [[*a, *b] for a, b in zip(numbers, categories, strict=True)]
-    return rows, [of[name] for name in categorical], of_numbers
-
-
-def expected(
-    nominal,
-    new,
-    n_neighbors,
-    weights=(1.0,) * 6,
-    scale=None,
-    radii_of=definitions.knn_radii,
-):
-    """Statistic and p-values of new rows, and those of the nominal ones themselves."""
-    reference, *weights_of = plain(nominal, nominal, weights, scale)
-    queries, *_ = plain(new, nominal, weights, scale)
-    own = radii_of(reference, reference, n_neighbors, True, *weights_of)
-    radii = radii_of(queries, reference, n_neighbors, False, *weights_of)
-    p_values = [definitions.knn_p_value(radius, own) for radius in radii]
-    return radii, p_values, [definitions.knn_p_value(radius, own) for radius in own]
+GIVEN = {"calibration": "conformal", "random_state": 0, "scale": "standard"}
 
 
 @functools.cache
-def expected_of_new():
-    return expected(NOMINAL, NEW, 4)
+def right():
+    """P-values of the new rows and of the nominal ones, by the definition."""
+    oracle = Oracle(NOMINAL, n_neighbors=4, categorical=CATEGORICAL, **GIVEN)
+    return oracle.score_samples(NEW), oracle.p_values_
 
 
 def dask_frame(frame, n_partitions=4):
@@ -116,62 +82,50 @@ KINDS = {
 }
 
 
+def pairs_of_kinds():
+    """Each kind twice, with itself and with another one."""
+    kinds = list(KINDS)
+    return [
+        *zip(kinds, kinds, strict=True),
+        *zip(kinds, kinds[1:] + kinds[:1], strict=True),
+    ]
+
+
 def columns_of(kind):
     """The categorical columns, as LPE takes them for a kind of input."""
     is_by_position = "array" in kind or kind == "list"
     return [NAMES.index(c) for c in CATEGORICAL] if is_by_position else CATEGORICAL
 
 
-def computed(values):
-    return np.asarray(values.compute() if hasattr(values, "compute") else values)
+@pytest.mark.parametrize(
+    ("fitted", "kind"), mostly_full(itertools.product(KINDS, KINDS), pairs_of_kinds())
+)
+def test_lpe__with_categories_of_any_kind_is_the_definition(fitted, kind):
+    model = LPE(4, categorical=columns_of(fitted), **GIVEN).fit(KINDS[fitted](NOMINAL))
+    p_values, own = right()
 
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_lpe__with_categories_is_the_definition(kind):
-    radii, p_values, own = expected_of_new()
-
-    model = LPE(4, categorical=columns_of(kind)).fit(KINDS[kind](NOMINAL))
-
-    X = KINDS[kind](NEW)
-    np.testing.assert_array_equal(computed(model.statistic(X)), radii)
-    np.testing.assert_array_equal(computed(model.score_samples(X)), p_values)
-    labels = np.where(np.array(p_values) <= 0.05, -1, 1)
-    np.testing.assert_array_equal(computed(model.predict(X)), labels)
     np.testing.assert_array_equal(computed(model.p_values_), own)
     assert model.n_features_in_ == 6
-
-
-FITTED = ["pandas", "array", "csv"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "fitted"),
-    mostly_dealt(KINDS, FITTED),
-)
-def test_score_samples__takes_rows_of_any_kind(fitted, kind):
-    model = LPE(4, categorical=columns_of(fitted)).fit(KINDS[fitted](NOMINAL))
-
     if fitted == "csv" != kind:  # categories of a CSV are text
         with pytest.raises(TypeError, match=r"whole numbers.*Convert it to text"):
             computed(model.score_samples(KINDS[kind](NEW)))
         return
     actual = model.score_samples(KINDS[kind](NEW))
-
-    np.testing.assert_array_equal(computed(actual), expected_of_new()[1])
+    np.testing.assert_array_equal(computed(actual), p_values)
     if kind in ("pandas", "dask frame"):
         assert list(actual.index) == list(NEW.index)
 
 
 @pytest.mark.parametrize("kind", ["pandas", "array", "dask frame", "dask array", "parquet"])
 def test_score_samples__of_missing_values_is_nan(kind):
-    model = LPE(4, categorical=CATEGORICAL).fit(NOMINAL)
+    model = LPE(4, categorical=CATEGORICAL, **GIVEN).fit(NOMINAL)
     rows = MISSING if "array" in kind else MISSING.convert_dtypes()
 
     p_values = computed(model.score_samples(KINDS[kind](rows)))
 
-    right = np.array(expected_of_new()[1])
-    right[3:6] = np.nan
-    np.testing.assert_array_equal(p_values, right)
+    expected = right()[0].copy()
+    expected[3:6] = np.nan
+    np.testing.assert_array_equal(p_values, expected)
     with pytest.raises(
         ValueError, match=r"NaN or inf.* protocol \(1\), x \(1\), port \(1\)"
     ):
@@ -204,35 +158,6 @@ def test_fit__drops_rows_with_missing_categories(kind, calibration):
     np.testing.assert_array_equal(np.delete(own, [0, 50]), computed(whole.p_values_))
 
 
-@pytest.mark.parametrize("algorithm", mostly_full(EXACT, ["pruned"]))
-@settings(max_examples=30)
-@given(data=st.data())
-def test_lpe__with_categories_of_any_parameters_is_the_definition(algorithm, data):
-    seeds, sizes = st.integers(0, 10**6), st.integers(6, 40)
-    names = data.draw(st.permutations(NAMES))[: data.draw(st.integers(1, 6))]
-    nominal = table(data.draw(sizes), data.draw(seeds))[names]
-    new = table(data.draw(st.integers(1, 10)), data.draw(seeds), ("7", "new", "tcp"))[names]
-    weight = st.sampled_from([0.0, 0.3, 1.0, 4.0])
-    weights = data.draw(st.lists(weight, min_size=len(names), max_size=len(names)))
-    n_neighbors = data.draw(st.integers(1, len(nominal) - 1))
-    scale = data.draw(st.sampled_from([None, *SCALES]))
-    aggregation = data.draw(st.sampled_from([*RADII]))
-    X = data.draw(st.sampled_from([nominal, dask_frame(nominal, 3)]))
-
-    model = LPE(
-        n_neighbors, categorical=[c for c in CATEGORICAL if c in names] or None,
-        metric_params={"w": weights}, scale=scale, aggregation=aggregation,
-        calibration="loo", algorithm=algorithm,
-    ).fit(X)  # fmt: skip
-
-    radii, p_values, own = expected(
-        nominal, new, n_neighbors, weights, scale, RADII[aggregation]
-    )
-    np.testing.assert_array_equal(model.statistic(new), radii)
-    np.testing.assert_array_equal(model.score_samples(new), p_values)
-    np.testing.assert_array_equal(computed(model.p_values_), own)
-
-
 @pytest.mark.parametrize("calibration", ["split", "conformal"])
 def test_fit__measures_levels_that_only_calibration_rows_have(calibration):
     """Such a level differs from all: among pairs, some are apart by a whole mismatch."""
@@ -249,30 +174,18 @@ def test_fit__measures_levels_that_only_calibration_rows_have(calibration):
     np.testing.assert_array_equal(of_text.calibration_, model.calibration_)
 
 
-def test_categorical__of_all_columns():
-    nominal, new = NOMINAL[["protocol", "flag"]], NEW[["protocol", "flag"]]
-    model = LPE(2, categorical="auto", scale="minmax").fit(nominal)
-
-    assert model.calibration_kind_ == "loo"  # nothing is learned
-    mismatches = [
-        sorted((nominal.to_numpy(object) != row).sum(axis=1))
-        for row in new.to_numpy(object)
-    ]
-    np.testing.assert_array_equal(
-        model.statistic(new), [np.sqrt(row[1]) for row in mismatches]
-    )
-
-
 def test_auto__chooses_the_calibration_by_the_numbers_alone():
-    """200 rows for each column of numbers are enough for minmax."""
+    """200 rows for each column of numbers are enough for minmax; categories need none."""
     few, many = table(399, 0), table(400, 0)
 
     kinds = [
-        LPE(2, scale="minmax", categorical=CATEGORICAL).fit(rows).calibration_kind_
-        for rows in (few, many)
-    ]
+        LPE(2, scale="minmax", categorical=categorical).fit(rows).calibration_kind_
+        for rows, categorical in (
+            (few, CATEGORICAL), (many, CATEGORICAL), (few[["protocol", "flag"]], "auto")
+        )
+    ]  # fmt: skip
 
-    assert kinds == ["conformal", "loo"]
+    assert kinds == ["conformal", "loo", "loo"]
 
 
 def test_check_calibration__with_categories():
@@ -405,15 +318,11 @@ LAZY_KINDS, ELSEWHERE = ["dask frame", "dask array", "parquet"], ["entered", "la
 def test_categories__that_are_large_are_not_in_each_task(kind, place, monkeypatch):
     monkeypatch.setattr(*PLACES[place])
 
-    model = LPE(4, categorical=columns_of(kind), calibration="conformal", random_state=0)
-    model.fit(KINDS[kind](NOMINAL))
+    model = LPE(4, categorical=columns_of(kind), **GIVEN).fit(KINDS[kind](NOMINAL))
 
-    right = LPE(4, categorical=CATEGORICAL, calibration="conformal", random_state=0)
-    right.fit(NOMINAL)
-    np.testing.assert_array_equal(
-        computed(model.score_samples(KINDS[kind](NEW))), right.score_samples(NEW)
-    )
-    np.testing.assert_array_equal(computed(model.p_values_), right.p_values_)
+    p_values, own = right()
+    np.testing.assert_array_equal(computed(model.score_samples(KINDS[kind](NEW))), p_values)
+    np.testing.assert_array_equal(computed(model.p_values_), own)
 
 
 def test_fit__of_categories_that_change_says_so():
@@ -435,14 +344,6 @@ def test_fit__of_categories_that_change_says_so():
         LPE(2, categorical=["c"]).fit(X)
 
 
-@functools.cache
-def _found_here():
-    with dask.config.set(scheduler="sync"):
-        model = LPE(4, categorical=CATEGORICAL, **SENT).fit(NOMINAL)
-        return model.score_samples(NEW), computed(model.p_values_)
-
-
-SENT = {"calibration": "conformal", "random_state": 0, "scale": "standard"}
 SENT_KINDS = ["pandas", "array", "dask frame", "parquet", "csv"]
 
 
@@ -454,10 +355,10 @@ SENT_KINDS = ["pandas", "array", "dask frame", "parquet", "csv"]
     ),
 )
 def test_cluster__gives_the_same_numbers(kind, place, client, monkeypatch):
-    p_values, own = _found_here()
+    p_values, own = right()
     monkeypatch.setattr(*PLACES[place])
 
-    model = LPE(4, categorical=columns_of(kind), **SENT).fit(KINDS[kind](NOMINAL))
+    model = LPE(4, categorical=columns_of(kind), **GIVEN).fit(KINDS[kind](NOMINAL))
 
     np.testing.assert_array_equal(computed(model.score_samples(KINDS[kind](NEW))), p_values)
     np.testing.assert_array_equal(computed(model.p_values_), own)

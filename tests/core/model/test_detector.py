@@ -1,11 +1,9 @@
 """What users see of `LPE` and `score`."""
 
-import functools
 import itertools
 import pickle
 import warnings
 from dataclasses import replace
-from unittest import mock
 
 import dask
 import dask.array as da
@@ -14,20 +12,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask.sizeof import sizeof
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.base import clone
 
 import definitions
 import lpe_dask
-from choosing import dealt, mostly_dealt, mostly_full, mostly_paired
+from choosing import mostly_dealt, mostly_full
 from estimator_checks import checks_of
 from lpe_dask import LPE
 from lpe_dask.kernels import accumulators
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.search import algorithm_selection
 from lpe_dask.tasks.transfer import LocalValue, LocalValueTask
-from strategies import point_sets, row_chunks
+from problems import lattice
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*, and no p-value:UserWarning")
 
@@ -37,102 +32,6 @@ ROWS = np.random.default_rng(7).integers(0, 9, (20, 2)) / 4
 @checks_of(LPE())
 def test_lpe__is_an_estimator(estimator, check):
     check(estimator)
-
-
-def lattice(n_rows, seed, low=0, high=10):
-    """Rounded measurements: they tie everywhere, and not in binary."""
-    return np.random.default_rng(seed).integers(low, high, (n_rows, 3)) * 0.1 + 5.0
-
-
-def prepared(rows, nominal, scale, metric, params=None):
-    """What is subtracted, by the definitions."""
-    if metric == "mahalanobis":
-        rows = definitions.scaled(rows, nominal, scale)
-        return definitions.whitened(rows, params["VI"])
-    return definitions.forms(rows, nominal, scale)
-
-
-def expected_p_values(
-    queries, nominal, n_neighbors=None, radius=None, exclude_self=False, w=None
-):
-    if radius is None:
-        nominal_radii = definitions.knn_radii(nominal, nominal, n_neighbors, True, w=w)
-        radii = definitions.knn_radii(queries, nominal, n_neighbors, exclude_self, w=w)
-        return [definitions.knn_p_value(r, nominal_radii) for r in radii]
-    nominal_counts = definitions.neighbor_counts(nominal, nominal, radius, True, w=w)
-    counts = definitions.neighbor_counts(queries, nominal, radius, exclude_self, w=w)
-    return [definitions.radius_p_value(c, nominal_counts) for c in counts]
-
-
-VI = np.array([[2.0, 0.3, 0.0], [0.3, 1.0, -0.2], [0.0, -0.2, 0.7]])
-METRICS = [
-    ("euclidean", None),
-    ("euclidean", {"w": [1.0, 0.3, 0.0]}),
-    ("seuclidean", None),
-    ("seuclidean", {"V": [0.1, 2.0, 3.0]}),
-    ("mahalanobis", {"VI": VI}),
-]
-
-
-ALGORITHMS = ["brute", "pruned", "auto"]
-
-
-def nothing_is_clear(n_reference, n_features):
-    return None
-
-
-#: Lets "auto" look at a sample, however few rows there are.
-choosing = mock.patch.object(
-    algorithm_selection, "choice_without_trial", new=nothing_is_clear
-)
-
-
-SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]
-
-
-def for_both_forms(params, scale):
-    """V and VI have a number for each form of a column, w one for a column."""
-    if scale != "minmax+quantile" or params is None or "w" in params:
-        return params
-    ((name, values),) = params.items()
-    return {name: np.kron(np.eye(2), values) if name == "VI" else [*values, 1.5, 0.5, 1.0]}
-
-
-@pytest.mark.parametrize(
-    ("metric", "params", "scale"),
-    mostly_full(
-        [(*metric, scale) for metric in METRICS for scale in SCALES],
-        [(*metric, scale) for metric, scale in dealt(METRICS, SCALES)],
-    ),
-)
-@choosing
-@given(data=st.data())
-def test_score__equals_definition_for_every_scale_and_metric(metric, params, scale, data):
-    nominal = data.draw(point_sets(min_rows=2, n_features=3))
-    queries = data.draw(point_sets(n_features=3))
-    n_neighbors = data.draw(st.integers(1, len(nominal) - 1))
-    chunks = data.draw(row_chunks(len(nominal)))
-    params = for_both_forms(params, scale)
-
-    actual = lpe_dask.score(
-        queries,
-        da.from_array(nominal, chunks=(chunks, -1)),
-        n_neighbors=n_neighbors,
-        metric=metric,
-        metric_params=params,
-        scale=scale,
-        algorithm=data.draw(st.sampled_from(ALGORITHMS)),
-        calibration="loo",
-    )
-
-    z_nominal = prepared(nominal, nominal, scale, metric, params)
-    z_queries = prepared(queries, nominal, scale, metric, params)
-    w = None
-    if metric != "mahalanobis":
-        w = definitions.weights_of_forms(nominal, scale, metric, params)
-    np.testing.assert_array_equal(
-        actual, expected_p_values(z_queries, z_nominal, n_neighbors, w=w)
-    )
 
 
 @pytest.mark.parametrize("n", [2, 3, 10, 250])
@@ -145,40 +44,6 @@ def test_rules__for_k_and_radius(n):
     assert knn.n_neighbors_ == definitions.neighbors_rule(n)
     assert knn.radius_ is None
     assert radius.radius_ == definitions.radius_rule(n, 2)
-
-
-@functools.cache
-def of_whole_arrays(scale, metric):
-    """Return what is found of rows that are in one piece."""
-    model = LPE(5, scale=scale, metric=metric).fit(lattice(300, 0))
-    scored = model.score_samples(lattice(100, 1, -3, 13))
-    return scored, model.p_values_, model.calibration_
-
-
-CUTS = (
-    [17, 90, 300],
-    ["sync", "threads"],
-    SCALES,
-    ["euclidean", "seuclidean", "mahalanobis"],
-)
-
-
-@pytest.mark.parametrize(
-    ("chunks", "scheduler", "scale", "metric"),
-    mostly_paired(*CUTS),
-)
-def test_p_values__same_bits_for_any_chunks_and_scheduler(chunks, scheduler, scale, metric):
-    nominal, queries = lattice(300, 0), lattice(100, 1, -3, 13)
-
-    with dask.config.set(scheduler=scheduler, **{"lpe-dask.block-rows": 64}):
-        model = LPE(5, scale=scale, metric=metric)
-        model.fit(da.from_array(nominal, chunks=(chunks, 2)))
-        scored = model.score_samples(da.from_array(queries, chunks=(chunks, 1))).compute()
-        own = model.p_values_.compute()
-
-    right = of_whole_arrays(scale, metric)
-    for found, expected in zip((scored, own, model.calibration_), right, strict=True):
-        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(

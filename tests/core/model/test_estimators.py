@@ -7,156 +7,14 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 from sklearn.exceptions import NotFittedError
 
-import definitions
-from choosing import mostly_dealt
 from lpe_dask import LPE
 from lpe_dask.model import calibration_warnings
 from lpe_dask.model.calibration_split import split_calibration
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.search import join as neighbors
-from strategies import point_sets, row_chunks
-
-
-@st.composite
-def cases(draw, min_rows=3, scales=(None, "minmax", "quantile", "minmax+quantile")):
-    """A division of nominal rows, with all that the definition needs."""
-    nominal = draw(point_sets(min_rows=min_rows, n_features=2))
-    calibration = draw(st.sampled_from(["loo", "split", "conformal"]))
-    n = len(nominal)
-    most = {"loo": n, "split": (n + 1) // 2, "conformal": n - 1}[calibration]
-    least = 1 if calibration == "loo" else None
-    size = draw(st.integers(1, most) if least else st.none() | st.integers(1, most))
-    seed = draw(st.integers(0, 5))
-    division = split_calibration(calibration, n, size, seed)
-    arguments = {"calibration": calibration, "calibration_size": size, "random_state": seed}
-    arguments["algorithm"] = draw(st.sampled_from(["brute", "pruned", "auto"]))
-    if division.max_neighbors >= 1 and draw(st.booleans()):
-        arguments["n_neighbors"] = draw(st.integers(1, division.max_neighbors))
-        arguments["aggregation"] = draw(st.sampled_from(["kth", "mean"]))
-    else:
-        arguments |= {"graph": "radius", "radius": draw(st.sampled_from([0.0, 0.1, 1.0]))}
-    n_linked = division.n_reference - 1
-    if division.calibration_pool is not None:
-        n_linked = min(n_linked, len(division.calibration_pool) - 1)
-    if n_linked >= 1 and draw(st.booleans()):
-        params = {"n_neighbors": draw(st.integers(1, min(3, n_linked)))}
-        params["graph"] = draw(st.sampled_from(["directed", "union"]))
-        arguments |= {"metric": "geodesic", "metric_params": params}
-    arguments["scale"] = draw(st.sampled_from(scales))
-    return nominal, division, arguments
-
-
-def statistic(queries, reference, arguments, exclude_self=False):
-    is_mean, w = arguments.get("aggregation") == "mean", arguments["w"]
-    if "metric" in arguments:
-        params = arguments["metric_params"]
-        distances = definitions.geodesic_distances(
-            queries, reference, params["n_neighbors"], params["graph"] == "union",
-            exclude_self, w,
-        )  # fmt: skip
-        if "radius" in arguments:
-            return np.array(definitions.geodesic_counts(distances, arguments["radius"]))
-        of_rows = definitions.geodesic_means if is_mean else definitions.geodesic_radii
-        return np.array(of_rows(distances, arguments["n_neighbors"]))
-    if "radius" in arguments:
-        return definitions.neighbor_counts(
-            queries, reference, arguments["radius"], exclude_self, w=w
-        )
-    radii = definitions.mean_radii if is_mean else definitions.knn_radii
-    return radii(queries, reference, arguments["n_neighbors"], exclude_self, w=w)
-
-
-def n_as_anomalous(value, others, arguments):
-    return sum(bool(o <= value if "radius" in arguments else o >= value) for o in others)
-
-
-def with_weights(nominal, queries, division, arguments):
-    """Nominal rows and queries in their forms, and the arguments with learned weights."""
-    learned_from = nominal[division.reference] if is_conformal(arguments) else nominal
-    scale = arguments["scale"]
-    rows = [definitions.forms(some, learned_from, scale) for some in (nominal, queries)]
-    w = definitions.weights_of_forms(learned_from, scale)
-    return *rows, arguments | {"w": w}
-
-
-def is_conformal(arguments):
-    return arguments["calibration"] == "conformal"
-
-
-def expected(nominal, division, arguments):
-    """What the calibration rows are and measure, and how that becomes a p-value."""
-    everything = np.arange(len(nominal))
-    chosen = everything if division.calibration is None else division.calibration
-    reference = nominal if division.reference is None else nominal[division.reference]
-    if is_conformal(arguments):
-        measured = statistic(nominal[chosen], reference, arguments)
-    else:
-        part = (
-            everything if division.calibration_pool is None else division.calibration_pool
-        )
-        of_part = statistic(nominal[part], nominal[part], arguments, exclude_self=True)
-        measured = of_part[np.searchsorted(part, chosen)]
-
-    def p_value(value, scores_nominal_rows=False):
-        count = n_as_anomalous(value, measured, arguments)
-        if is_conformal(arguments):
-            return definitions.conformal_p_value(count - scores_nominal_rows, len(measured))
-        return count / len(measured)
-
-    return chosen, measured, reference, p_value
-
-
-def own_statistics(nominal, division, arguments):
-    """Those of nominal rows that are no calibration rows, each without itself."""
-    searched = slice(None) if division.reference is None else division.reference
-    reference = nominal[searched]
-    statistics = statistic(nominal, reference, arguments)
-    statistics[searched] = statistic(reference, reference, arguments, exclude_self=True)
-    return statistics
-
-
-@given(case=cases(), data=st.data())
-def test_calibrations__equal_their_definitions(case, data):
-    nominal, division, arguments = case
-    queries = data.draw(point_sets(n_features=2))
-    chunks = data.draw(row_chunks(len(nominal)))
-
-    with dask.config.set(scheduler="sync"):
-        model = LPE(**arguments).fit(da.from_array(nominal, chunks=(chunks, -1)))
-        scored, own = model.score_samples(queries), model.p_values_.compute()
-
-    nominal, queries, arguments = with_weights(nominal, queries, division, arguments)
-    chosen, measured, reference, p_value = expected(nominal, division, arguments)
-    np.testing.assert_array_equal(model.calibration_, np.sort(measured))
-    np.testing.assert_array_equal(
-        scored, [p_value(value) for value in statistic(queries, reference, arguments)]
-    )
-    own_statistic = own_statistics(nominal, division, arguments)
-    expected_own = np.array([p_value(value) for value in own_statistic])
-    expected_own[chosen] = [p_value(value, scores_nominal_rows=True) for value in measured]
-    np.testing.assert_array_equal(own, expected_own)
-    assert model.n_samples_ == len(nominal)
-
-
-@given(case=cases(min_rows=4), data=st.data())
-def test_labels__are_those_of_the_p_values(case, data):
-    """Also where every row, or none, can be nominal at this level."""
-    nominal, _, arguments = case
-    queries = data.draw(point_sets(n_features=2))
-    alpha = data.draw(st.sampled_from([0.01, 0.25, 0.5, 0.9]))
-    model = LPE(alpha=alpha, **arguments).fit(nominal)
-
-    labels = model.predict(queries)
-
-    np.testing.assert_array_equal(
-        labels, np.where(model.score_samples(queries) <= alpha, -1, 1)
-    )
-    np.testing.assert_array_equal(model.decision_function(queries) < 0, labels == -1)
 
 
 def test_divide__parts_are_disjoint_and_whole():
@@ -183,31 +41,6 @@ def test_divide__follows_the_seed_alone():
 
     np.testing.assert_array_equal(models[0].calibration_, models[1].calibration_)
     assert (models[0].calibration_ != other.calibration_).any()
-
-
-CALIBRATIONS, METRICS = ["loo", "split", "conformal"], ["euclidean", "geodesic"]
-
-
-@pytest.mark.parametrize(
-    ("calibration", "metric"),
-    mostly_dealt(CALIBRATIONS, METRICS),
-)
-def test_calibrations__same_bits_for_any_chunks(calibration, metric):
-    rng = np.random.default_rng(0)
-    nominal, queries = rng.integers(0, 9, (400, 3)) * 0.1, rng.integers(0, 9, (90, 3)) * 0.1
-    model = LPE(
-        8, calibration=calibration, calibration_size=100, metric=metric, random_state=0,
-        scale="standard",
-    )  # fmt: skip
-    p_values, own = model.fit(nominal).score_samples(queries), model.p_values_
-
-    for chunks in (64, 150):
-        with dask.config.set(**{"lpe-dask.block-rows": chunks}):
-            model.fit(da.from_array(nominal, chunks=(chunks, 3)))
-            new = model.score_samples(da.from_array(queries, chunks=(chunks, 3)))
-            np.testing.assert_array_equal(new.compute(), p_values)
-            np.testing.assert_array_equal(model.p_values_.compute(), own)
-    assert len(model.calibration_) == 100
 
 
 def test_p_values__of_frames_with_missing_rows():
@@ -280,46 +113,6 @@ def log_bell(rows):
     """A Gaussian around 1, up to a constant; 0 beyond 3."""
     squares = ((rows - 1.0) ** 2).sum(axis=1)
     return np.where(squares > 9.0, -np.inf, -squares / 2)
-
-
-@given(case=cases(scales=(None, "minmax")), data=st.data())
-def test_anomaly_log_density__equals_the_corrected_footnote(case, data):
-    """For every calibration, graph and metric; the density sees rows before scaling."""
-    nominal, division, arguments = case
-    queries = data.draw(point_sets(n_features=2))
-    chunks = data.draw(row_chunks(len(nominal)))
-
-    with dask.config.set(scheduler="sync"):
-        model = LPE(anomaly_log_density=log_bell, **arguments)
-        model.fit(da.from_array(nominal, chunks=(chunks, -1)))
-        scored = model.score_samples(da.from_array(queries, chunks=(2, -1))).compute()
-        own = model.p_values_.compute()
-
-    def weighed(rows, values):
-        pairs = zip(values.tolist(), log_bell(rows).tolist(), strict=True)
-        if "radius" in arguments:
-            return [definitions.log_weighted_count(v, log) for v, log in pairs]
-        return [definitions.log_weighted_radius(v, log, 2) for v, log in pairs]
-
-    _, _, arguments = with_weights(nominal, queries, division, arguments)
-    chosen, measured, reference, _ = expected(nominal, division, arguments)
-    compared = weighed(nominal[chosen], measured)
-    assert model.calibration_.tolist() == sorted(compared)
-
-    def p_value(value, scores_nominal_rows=False):
-        count = n_as_anomalous(value, compared, arguments)
-        if is_conformal(arguments):
-            return definitions.conformal_p_value(count - scores_nominal_rows, len(compared))
-        return count / len(compared)
-
-    new = statistic(queries, reference, arguments)
-    expected_new = [p_value(value) for value in weighed(queries, new)]
-    np.testing.assert_array_equal(scored, expected_new)
-    own_statistic = own_statistics(nominal, division, arguments)
-    expected_own = np.array([p_value(v) for v in weighed(nominal, own_statistic)])
-    expected_own[chosen] = [p_value(value, scores_nominal_rows=True) for value in compared]
-    np.testing.assert_array_equal(own, expected_own)
-    np.testing.assert_array_equal(model.statistic(queries), new)
 
 
 def test_anomaly_log_density__finds_what_distances_do_not():

@@ -8,7 +8,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
@@ -21,8 +20,6 @@ import pandas as pd
 import pytest
 from distributed import Client
 from fsspec.implementations.local import LocalFileSystem
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.base import clone
 
 import lpe_dask
@@ -34,7 +31,7 @@ from lpe_dask.model.persistence.manifest import MANIFEST_NAME
 from lpe_dask.search.memory import MemoryEstimate
 from lpe_dask.storage import lock as locks
 from lpe_dask.storage.numeric_parquet import StoredFile
-from strategies import point_sets
+from problems import ESTIMATORS, lattice, log_bell
 from waiting import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -43,47 +40,9 @@ NAMES = ["a", "b", "c"]
 pytestmark = pytest.mark.filterwarnings("ignore:.*, and no p-value:UserWarning")
 
 
-def lattice(n_rows, seed, low=0, high=10):
-    """Rounded measurements: they tie everywhere, and not in binary."""
-    return np.random.default_rng(seed).integers(low, high, (n_rows, 3)) * 0.1 + 5.0
-
-
-def log_bell(rows):
-    return -((rows - 5.0) ** 2).sum(axis=1)
-
-
 NOMINAL = pd.DataFrame(lattice(150, 0), columns=NAMES)
 QUERIES = pd.DataFrame(lattice(40, 1, -3, 13), columns=NAMES, index=np.arange(40) * 3)
 QUERIES.iloc[7, 1] = np.nan
-
-#: Each algorithm, calibration, graph, metric, scale and kind of block.
-ESTIMATORS = {
-    "brute": {"algorithm": "brute"},
-    "pruned": {"algorithm": "pruned"},
-    "conformal part": {"calibration": "conformal", "calibration_size": 30},
-    "part": {"calibration_size": 30, "alpha": 0.2},
-    "radius by rule": {"graph": "radius", "scale": "minmax", "algorithm": "pruned"},
-    "weights": {"metric_params": {"w": [1, 0.3, 0.0]}},
-    "variances": {"metric": "seuclidean", "metric_params": {"V": [0.1, 2.0, 3.0]}},
-    "mahalanobis": {"metric": "mahalanobis", "scale": "standard"},
-    "geodesic": {"metric": "geodesic", "metric_params": {"n_neighbors": 4}},
-    "union": {
-        "metric": "geodesic", "metric_params": {"graph": "union"}, "graph": "radius",
-        "radius": 1, "scale": "standard",
-    },
-    "geodesic split": {"metric": "geodesic", "calibration": "split", "n_neighbors": 9},
-    "quantile": {"scale": "quantile", "algorithm": "pruned", "calibration": "loo"},
-    "covariance of both": {
-        "scale": "minmax+quantile", "metric": "mahalanobis", "calibration": "split",
-    },
-    "many": {"n_neighbors": 60},
-    "mean": {"aggregation": "mean", "scale": "standard"},
-    "many pruned": {"n_neighbors": 48, "algorithm": "pruned", "calibration": "loo"},
-    "density radius": {
-        "anomaly_log_density": log_bell, "calibration": "conformal", "graph": "radius",
-        "radius": 0.3,
-    },
-}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -179,45 +138,6 @@ def test_load__gives_the_model_that_was_saved(name, tmp_path):
 
     n_blocks = len(list((tmp_path / "model").glob("data-*/block-*")))
     assert n_blocks == len(fitted_of(model).reference.blocks) > 1
-
-
-@st.composite
-def arguments_of_estimators(draw):
-    arguments = {
-        "scale": draw(
-            st.sampled_from([None, "minmax", "standard", "quantile", "minmax+quantile"])
-        ),
-        "algorithm": draw(st.sampled_from(["brute", "pruned"])),
-        "calibration": draw(st.sampled_from(["loo", "split", "conformal"])),
-        "alpha": draw(st.sampled_from([0.05, 0.25, 0.5])),
-        "random_state": 0,
-    }
-    if draw(st.booleans()):
-        radius = draw(st.sampled_from([0, 0.1, 1.0, 3e-9]))
-        arguments |= {"graph": "radius", "radius": radius}
-    else:
-        arguments["n_neighbors"] = 1
-        arguments["aggregation"] = draw(st.sampled_from(["kth", "mean"]))
-    metric = draw(st.sampled_from(["euclidean", "seuclidean", "geodesic"]))
-    if metric == "geodesic":
-        arguments["metric_params"] = {"n_neighbors": 1}
-    return arguments | {"metric": metric}
-
-
-@given(
-    nominal=point_sets(min_rows=4, n_features=2),
-    queries=point_sets(n_features=2),
-    arguments=arguments_of_estimators(),
-)
-@pytest.mark.full
-def test_load__same_bits_for_any_rows(nominal, queries, arguments):
-    with tempfile.TemporaryDirectory() as folder, dask.config.set(scheduler="sync"):
-        model = LPE(**arguments).fit(nominal)
-        loaded = saved_and_loaded(model, f"{folder}/model")
-        assert_same_scores(loaded, model, queries)
-        np.testing.assert_array_equal(loaded.predict(queries), model.predict(queries))
-        np.testing.assert_array_equal(loaded.calibration_, model.calibration_)
-        assert_same_own_values(loaded, model)
 
 
 def test_load__of_rows_that_were_dropped(tmp_path):

@@ -4,16 +4,13 @@ from unittest import mock
 
 import dask
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-import lpe_dask
-from choosing import mostly_dealt, mostly_slow
+from choosing import mostly_dealt
 from lpe_dask import LPE
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.model.detector import fitted_of
@@ -28,13 +25,11 @@ from lpe_dask.search.blocks.packing import Space, prepare_blocks
 from lpe_dask.search.feature_contributions import USUAL_LEVELS
 from lpe_dask.search.join import JoinInputs, JoinSpec
 from lpe_dask.search.locality import learn_regions
-from lpe_dask.search.memory import MemoryEstimate
 from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tasks.spool import spool_at
 from searching import EXACT
 from strategies import point_sets, row_chunks
-from waiting import eventually
 
 
 def space_of(reference, algorithm, *, with_samples=False):
@@ -291,78 +286,3 @@ def test_usual__is_that_of_a_sample_where_rows_are_many(monkeypatch):
     for found, among in zip(usual, (rows, rows[drawn]), strict=True):
         right = np.quantile(among, USUAL_LEVELS, axis=0, method="inverted_cdf")
         np.testing.assert_array_equal(found.quantiles, right)
-
-
-# The same bits, whoever computes
-
-LETTERS = ["a", "b", "c"]
-NOMINAL = pd.DataFrame(lattice(150, 0), columns=LETTERS)
-NEW = pd.DataFrame(lattice(40, 1, -3, 13), columns=LETTERS, index=np.arange(40) * 3)
-NEW.iloc[7, 1] = np.nan
-MODELS = {
-    "plain": {"n_neighbors": 4},
-    "mean": {"aggregation": "mean", "scale": "standard", "n_neighbors": 50},
-    "both forms": {"scale": "minmax+quantile", "metric_params": {"w": [1, 0.3, 2]}},
-    "mahalanobis": {"metric": "mahalanobis", "calibration": "split"},
-    "radius": {"graph": "radius", "radius": 0.2, "calibration": "conformal"},
-    "geodesic": {"metric": "geodesic", "metric_params": {"n_neighbors": 4}},
-}
-
-
-def fitted(name, nominal=NOMINAL):
-    return LPE(random_state=0, alpha=0.1, **MODELS[name]).fit(nominal)
-
-
-def both(model, rows):
-    return model.explain(rows, top=3), model.nearest_nominal(rows, n=3)
-
-
-def assert_same(found, right):
-    for frame, expected in zip(found, right, strict=True):
-        pd.testing.assert_frame_equal(frame, expected, check_exact=True)
-
-
-@pytest.fixture(scope="module")
-def expected():
-    with dask.config.set(scheduler="sync"):
-        return {name: both(fitted(name), NEW) for name in MODELS}
-
-
-CUT = [(name, scheduler) for name in MODELS for scheduler in ("sync", "threads")]
-
-
-@pytest.mark.parametrize(
-    ("name", "scheduler"), mostly_slow(CUT, [case for case in CUT if "threads" in case])
-)
-def test_reasons__are_the_same_bits_for_any_chunks(name, scheduler, expected):
-    for chunks in (17, 64):
-        with dask.config.set(scheduler=scheduler, **{"lpe-dask.block-rows": 32}):
-            model = fitted(name, dd.from_pandas(NOMINAL, chunksize=chunks))
-            found = both(model, dd.from_pandas(NEW, chunksize=chunks - 10))
-        assert_same(found, expected[name])
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_reasons__are_the_same_bits_from_a_spool(name, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(MemoryEstimate, "fits", lambda needs, limit: needs.plan.is_spooled)
-    config = {"lpe-dask.block-rows": 64, "lpe-dask.spool": str(tmp_path / "spool")}
-    with dask.config.set(scheduler="threads", **config):
-        model = fitted(name)
-        # What belongs to a part that is only measured is gone.
-        assert eventually(lambda: len(list(tmp_path.glob("spool/*/blocks-*"))) == 1)
-        assert_same(both(model, NEW), expected[name])
-
-        model.save(tmp_path / "model")
-        assert_same(both(lpe_dask.load(tmp_path / "model"), NEW), expected[name])
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize("name", mostly_slow(MODELS, ["mean"]))
-def test_reasons__of_a_cluster_are_the_same_bits(name, expected, client, tmp_path):
-    with dask.config.set({"lpe-dask.block-rows": 64}):
-        model = fitted(name, dd.from_pandas(NOMINAL, npartitions=4))
-        model.save(tmp_path / "model")
-
-        assert_same(both(model, NEW), expected[name])
-        assert_same(both(model, dd.from_pandas(NEW, npartitions=3)), expected[name])
-        assert_same(both(lpe_dask.load(tmp_path / "model"), NEW), expected[name])

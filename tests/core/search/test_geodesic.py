@@ -9,15 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask.sizeof import sizeof
-from hypothesis import given
-from hypothesis import strategies as st
 
-import definitions
-from choosing import mostly_paired
 from lpe_dask import LPE
 from lpe_dask.kernels.neighbor_graph import NeighborGraph
 from lpe_dask.model import calibration_warnings, fitted_of
-from strategies import point_sets, row_chunks
 
 kinds = pytest.mark.parametrize("kind", ["directed", "union"])
 
@@ -35,73 +30,6 @@ def geodesic(n_edges, kind="directed", **arguments):
     return LPE(
         metric="geodesic", metric_params=params, **{"calibration": "loo"} | arguments
     )
-
-
-def expected_p_values(
-    queries, nominal, n_edges, kind, n_neighbors, radius, aggregation, own=False, w=None
-):
-    union = kind == "union"
-    among = definitions.geodesic_distances(nominal, nominal, n_edges, union, True, w)
-    to = definitions.geodesic_distances(queries, nominal, n_edges, union, own, w)
-    if n_neighbors is None:
-        counts = definitions.geodesic_counts(among, radius)
-        found = definitions.geodesic_counts(to, radius)
-        return [definitions.radius_p_value(c, counts) for c in found]
-    of_rows = {"kth": definitions.geodesic_radii, "mean": definitions.geodesic_means}
-    radii = of_rows[aggregation](among, n_neighbors)
-    found = of_rows[aggregation](to, n_neighbors)
-    return [definitions.knn_p_value(r, radii) for r in found]
-
-
-@kinds
-@given(data=st.data(), scale=st.sampled_from([None, "minmax"]))
-def test_geodesic__equals_definition_for_any_chunks(kind, data, scale):
-    nominal = data.draw(point_sets(min_rows=2, n_features=2))
-    queries = data.draw(point_sets(n_features=2))
-    n_edges = data.draw(st.integers(1, len(nominal) - 1))
-    n_neighbors = data.draw(st.none() | st.integers(1, len(nominal) - 1))
-    radius, aggregation = None, data.draw(st.sampled_from(["kth", "mean"]))
-    if n_neighbors is None:
-        aggregation = "kth"
-        radius = data.draw(st.sampled_from([0.0, 0.1, 0.30000000000000004, 1.0, 3e-9]))
-    chunks = data.draw(row_chunks(len(nominal)))
-    model = geodesic(
-        n_edges, kind, n_neighbors=n_neighbors, radius=radius, scale=scale,
-        graph="knn" if radius is None else "radius", aggregation=aggregation,
-        algorithm=data.draw(st.sampled_from(["brute", "pruned"])),
-    )  # fmt: skip
-
-    with dask.config.set(scheduler="sync", **{"lpe-dask.block-rows": 64}):
-        model.fit(da.from_array(nominal, chunks=(chunks, -1)))
-        scored, own = model.score_samples(queries), model.p_values_.compute()
-
-    rest = (n_edges, kind, n_neighbors, radius, aggregation)
-    w = definitions.weights_of_forms(nominal, scale)
-    np.testing.assert_array_equal(scored, expected_p_values(queries, nominal, *rest, w=w))
-    np.testing.assert_array_equal(
-        own, expected_p_values(nominal, nominal, *rest, own=True, w=w)
-    )
-
-
-CUT = ["directed", "union"], ["knn", "radius"], ["sync", "threads"]
-
-
-@pytest.mark.parametrize(("kind", "graph", "scheduler"), mostly_paired(*CUT))
-def test_geodesic__same_bits_for_any_chunks_and_scheduler(kind, graph, scheduler):
-    nominal, queries = curved_sheet(900), curved_sheet(100, 1)
-    queries[7, 1] = np.nan
-    arguments = {"graph": graph, "radius": 2.5 if graph == "radius" else None}
-    expected = geodesic(4, kind, **arguments).fit(nominal)
-
-    for chunks, block_rows in ((70, 128), (400, 320)):
-        with dask.config.set(scheduler=scheduler, **{"lpe-dask.block-rows": block_rows}):
-            model = geodesic(4, kind, **arguments)
-            model.fit(da.from_array(nominal, chunks=(chunks, 2)))
-            scored = model.score_samples(da.from_array(queries, chunks=(33, 1))).compute()
-        np.testing.assert_array_equal(scored, expected.score_samples(queries))
-        np.testing.assert_array_equal(model.calibration_, expected.calibration_)
-
-    assert np.isnan(scored).tolist() == [i == 7 for i in range(100)]
 
 
 @pytest.mark.parametrize("n_neighbors", [1, 4, 6])

@@ -11,7 +11,6 @@ import pytest
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
-from choosing import mostly_full
 from lpe_dask import LPE
 from lpe_dask.kernels import brute as tiles
 from lpe_dask.search import join as neighbors
@@ -63,29 +62,6 @@ def test_fit__same_bits_from_a_spool(algorithm, spool_folder, expected):
     assert not [name for name in files if name.startswith("pieces-")]
     np.testing.assert_array_equal(model.p_values_.compute(), expected[0])
     np.testing.assert_array_equal(p_values, expected[1])
-
-
-ESTIMATORS = {
-    "geodesic": {"metric": "geodesic", "metric_params": {"n_neighbors": 3}},
-    "split": {"calibration": "split"},
-    "conformal": {"calibration": "conformal", "calibration_size": 900},
-    "sample": {"calibration_size": 900},
-}
-
-
-@pytest.mark.parametrize("name", mostly_full(ESTIMATORS, ["geodesic", "conformal"]))
-def test_other_estimators__same_bits_from_a_spool(name, spool_folder, monkeypatch):
-    model = LPE(5, random_state=0, **ESTIMATORS[name])
-    with dask.config.set(scheduler="threads"):
-        spooled = model.fit(NOMINAL)
-        # What belongs to a part that is only measured is gone.
-        assert eventually(lambda: len(list(spool_folder.glob("*/blocks-*"))) == 1)
-        p_values, own = spooled.score_samples(QUERIES), spooled.p_values_
-        monkeypatch.undo()
-        held = LPE(5, random_state=0, **ESTIMATORS[name]).fit(NOMINAL)
-
-        np.testing.assert_array_equal(p_values, held.score_samples(QUERIES))
-        np.testing.assert_array_equal(own, held.p_values_)
 
 
 def test_spool__lives_as_long_as_the_model_and_its_lazy_results(spool_folder, expected):
