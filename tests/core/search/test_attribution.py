@@ -5,11 +5,11 @@ from unittest import mock
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import definitions
 from choosing import mostly_dealt
 from lpe_dask import LPE
 from lpe_dask.kernels.algorithms import ALGORITHMS
@@ -17,6 +17,7 @@ from lpe_dask.model.detector import fitted_of
 from lpe_dask.search import plan as plans
 from lpe_dask.search import reference as references
 from lpe_dask.search.attribution import (
+    Attributed,
     attribute,
     list_nearest,
     typical_task,
@@ -28,6 +29,8 @@ from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tasks.spool import spool_at
+from oracle import Oracle
+from problems import lattice
 from searching import EXACT
 from strategies import point_sets, row_chunks
 
@@ -59,34 +62,14 @@ def joined(tasks):
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
 
-def nearest_of(queries, reference, n_neighbors, own=None):
+def nearest_of(oracle, queries, n_neighbors, own=None):
     """Distances and numbers; inf and -1 where there are no more."""
-    distances = np.full((len(queries), n_neighbors), np.inf)
-    numbers = np.full((len(queries), n_neighbors), -1)
-    for i, query in enumerate(queries):
-        nearest = definitions.nearest_rows(query, reference, n_neighbors, itself(own, i))
-        for k, (distance, number) in enumerate(nearest):
-            distances[i, k], numbers[i, k] = distance, number
+    shape = (len(queries), n_neighbors)
+    distances, numbers = np.full(shape, np.inf), np.full(shape, -1)
+    nearest = oracle.nearest(pd.DataFrame(queries), n_neighbors, own)
+    for i, k in ((i, k) for i, of_row in enumerate(nearest) for k in range(len(of_row))):
+        distances[i, k], numbers[i, k] = nearest[i][k]
     return distances, numbers
-
-
-def itself(own, i):
-    """The number of the row that a query is, if it is one."""
-    return None if own is None or own[i] < 0 else own[i]
-
-
-def shares_of(queries, reference, statistic, own=None):
-    """Of each row; NaN where there are none."""
-    n_columns, n_neighbors = reference.shape[1], statistic.n_neighbors or 20
-    shares = np.full((len(queries), n_columns), np.nan)
-    for i, query in enumerate(queries):
-        nearest = definitions.nearest_rows(query, reference, n_neighbors, itself(own, i))
-        parts = [
-            definitions.squared_parts(query, reference[j], n_columns) for _, j in nearest
-        ]
-        of_row = definitions.shares([d for d, _ in nearest], parts)
-        shares[i] = [np.nan] * n_columns if of_row is None else of_row
-    return shares
 
 
 @st.composite
@@ -109,51 +92,34 @@ statistics = st.builds(
 
 @pytest.mark.parametrize("algorithm", EXACT)
 @given(data=st.data(), n_features=st.integers(1, 3))
-def test_list_nearest__is_the_definition_for_any_chunks(algorithm, data, n_features):
+def test_tasks__are_the_definition_for_any_chunks(algorithm, data, n_features):
     reference = data.draw(point_sets(n_features=n_features))
     queries = data.draw(point_sets(n_features=n_features))
-    n_neighbors = data.draw(st.integers(1, 15) | st.just(MIN_SAMPLED_NEIGHBORS))
-    with_samples = data.draw(st.booleans())
+    n_listed = data.draw(st.integers(1, 15) | st.just(MIN_SAMPLED_NEIGHBORS))
+    statistic, n_tasks = data.draw(statistics), data.draw(st.integers(1, 4))
     queries, own = data.draw(with_own(queries, reference))
+    oracle = Oracle(reference, n_neighbors=statistic.n_neighbors, calibration="loo")
 
     with dask.config.set(scheduler="sync"):
         searched = searched_in(
-            reference, algorithm, Statistic(1, None), data.draw(row_chunks(len(reference))),
-            with_samples=with_samples, n_regions=data.draw(st.integers(1, 5)),
+            reference, algorithm, statistic, data.draw(row_chunks(len(reference))),
+            with_samples=data.draw(st.booleans()), n_regions=data.draw(st.integers(1, 5)),
         )  # fmt: skip
         rows = chunked(queries, data.draw(row_chunks(len(queries))))
-        n_shares = data.draw(st.integers(1, 4))
-        tasks = list_nearest(rows, searched, n_shares, n_neighbors, own)
-        distances, numbers = joined(tasks)
+        listed = joined(list_nearest(rows, searched, n_tasks, n_listed, own))
+        found = Attributed(*joined(attribute(rows, searched, n_tasks, own)))
 
-    right = nearest_of(queries, reference, n_neighbors, own)
-    np.testing.assert_array_equal(distances, right[0])
-    np.testing.assert_array_equal(numbers, right[1])
-
-
-@pytest.mark.parametrize("algorithm", EXACT)
-@given(data=st.data(), n_features=st.integers(1, 3))
-def test_attribute__is_the_definition_for_any_chunks(algorithm, data, n_features):
-    reference = data.draw(point_sets(n_features=n_features))
-    queries = data.draw(point_sets(n_features=n_features))
-    statistic = data.draw(statistics)
-    queries, own = data.draw(with_own(queries, reference))
-
-    with dask.config.set(scheduler="sync"):
-        chunks = data.draw(row_chunks(len(reference)))
-        searched = searched_in(reference, algorithm, statistic, chunks)
-        rows = chunked(queries, data.draw(row_chunks(len(queries))))
-        tasks = attribute(rows, searched, data.draw(st.integers(1, 4)), own)
-        rows, shares, nearest, distances = joined(tasks)
-
-    np.testing.assert_array_equal(rows, queries)
-    right = shares_of(queries, reference, statistic, own)
-    np.testing.assert_allclose(shares, right, rtol=0, atol=1e-12)
-    for i, (query, row) in enumerate(zip(queries, nearest, strict=True)):
-        first = definitions.nearest_rows(query, reference, 1, itself(own, i))
-        expected = reference[first[0][1]] if first else np.full(n_features, np.nan)
-        np.testing.assert_array_equal(row, expected)
-        assert distances[i] == (first[0][0] if first else np.inf)
+    for values, right in zip(
+        listed, nearest_of(oracle, queries, n_listed, own), strict=True
+    ):
+        np.testing.assert_array_equal(values, right)
+    np.testing.assert_array_equal(found.rows, queries)
+    right = oracle.shares(pd.DataFrame(queries), own)
+    np.testing.assert_allclose(found.shares, right, rtol=0, atol=1e-12)
+    (distances,), (numbers,) = (values.T for values in nearest_of(oracle, queries, 1, own))
+    nearest = np.where(numbers[:, None] < 0, np.nan, reference[numbers])
+    np.testing.assert_array_equal(found.nearest, nearest)
+    np.testing.assert_array_equal(found.distances, distances)
 
 
 @pytest.mark.parametrize("algorithm", EXACT)
@@ -175,15 +141,10 @@ def test_typical_task__leaves_each_row_out(algorithm, data, reference):
     np.testing.assert_array_equal(typical.usual.quantiles, usual)
     measured = chosen[:: -(-len(chosen) // n_measured)]
     assert len(measured) <= n_measured
-    right = shares_of(reference[measured], reference, statistic, measured)
+    oracle = Oracle(reference, n_neighbors=statistic.n_neighbors, calibration="loo")
+    right = oracle.shares(pd.DataFrame(reference[measured]), measured)
     shares = [*right[~np.isnan(right).any(axis=1)], np.full(n_features, 1 / n_features)]
     np.testing.assert_allclose(typical.shares, np.mean(shares, axis=0), rtol=0, atol=1e-12)
-
-
-def lattice(n_rows, seed, low=0, high=10, n_features=3):
-    """Rounded measurements: they tie everywhere, and not in binary."""
-    rng = np.random.default_rng(seed)
-    return rng.integers(low, high, (n_rows, n_features)) * 0.1 + 5.0
 
 
 WAYS = EXACT, ["kth", "mean"]
@@ -242,7 +203,7 @@ def test_list_nearest__of_many_rows_needs_no_samples(algorithm, n_neighbors, tmp
             rows = chunked(queries, 30)
             found.append(joined(list_nearest(rows, searched, 2, n_neighbors)))
 
-    right = nearest_of(queries, reference, n_neighbors)
+    right = nearest_of(Oracle(reference, calibration="loo"), queries, n_neighbors)
     for distances, numbers in found:
         np.testing.assert_array_equal(distances, right[0])
         np.testing.assert_array_equal(numbers, right[1])
