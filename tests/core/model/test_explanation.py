@@ -166,9 +166,11 @@ def test_explain__shares_of_a_learned_covariance(scale, aggregation):
         "aggregation": aggregation, "calibration": "loo",
     }  # fmt: skip
 
-    reasons = LPE(**arguments).fit(nominal).explain(rows)
+    model, oracle = LPE(**arguments).fit(nominal), Oracle(nominal, **arguments)
+    reasons = model.explain(rows)
 
-    check_shares(reasons, Oracle(nominal, **arguments), pd.DataFrame(rows), atol=1e-11)
+    np.testing.assert_array_equal(model.calibration_, oracle.calibration_)
+    check_shares(reasons, oracle, pd.DataFrame(rows), atol=1e-11)
     assert (reasons["share"] < -0.01).any()
 
 

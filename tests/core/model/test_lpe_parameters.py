@@ -126,6 +126,10 @@ def test_check_parameters__names_the_arguments_that_it_refuses(arguments, names)
             {"n_neighbors": 6, "calibration": "conformal"},
             "Lower n_neighbors to 4 or less",
         ),
+        (
+            {"anomaly_log_density": np.sum, "scale": "quantile"},
+            "scale='quantile'. Set scale",
+        ),
         ({"anomaly_log_density": 1.0}, "anomaly_log_density=1.0 must be a function"),
         ({"missing": "ignore"}, "'error', 'drop'"),
         ({"random_state": -1}, "random_state=-1"),

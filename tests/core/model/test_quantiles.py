@@ -1,8 +1,6 @@
 """Knots of quantile scales: the definition's for any chunks, also if rows are sampled."""
 
-import itertools
 import pickle
-import re
 from unittest.mock import patch
 
 import dask
@@ -20,7 +18,7 @@ from lpe_dask.model.calibration_split import split_calibration
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.learning import quantiles
 from lpe_dask.model.learning.quantiles import learn_knots
-from lpe_dask.model.learning.scaling import learn_preparation, learn_scaling
+from lpe_dask.model.learning.scaling import learn_scaling
 from lpe_dask.search import Preparation
 from lpe_dask.tasks.transfer import LocalValueTask
 from strategies import point_sets, row_chunks
@@ -42,17 +40,6 @@ def around(points):
     """The points, and others between, on and beyond them."""
     others = [points + 0.3, points - 1e-9, 9 * points - 4, [[np.nan] * points.shape[1]]]
     return np.concatenate([points, *others])
-
-
-@given(data=st.data(), points=point_sets(), scale=st.sampled_from(SCALES))
-def test_learn_scaling__of_quantiles_equals_definition_for_any_chunks(data, points, scale):
-    chunks = data.draw(row_chunks(len(points)))
-    queries = around(points)
-
-    scaling = learn_scaling(da.from_array(points, chunks=(chunks, -1)), scale, "abc")
-
-    expected = definitions.scaled(queries, points, scale)
-    np.testing.assert_array_equal(scaling.apply(queries), expected)
 
 
 @given(
@@ -113,63 +100,6 @@ def test_apply__is_monotone_and_finite(points, scale):
 
     assert np.isfinite(prepared).all()
     assert (np.diff(prepared[:, -1]) >= 0).all()
-
-
-@given(points=point_sets(max_rows=20), scale=st.sampled_from(SCALES))
-def test_apply__gives_each_row_by_itself_the_same_bits(points, scale):
-    queries = around(points)
-    scaling = learn_scaling(da.from_array(points), scale, "abc")
-
-    together = scaling.apply(queries)
-
-    alone = [scaling.apply(row[None]) for row in queries]
-    np.testing.assert_array_equal(np.concatenate(alone), together)
-    transposed = np.asfortranarray(queries)
-    np.testing.assert_array_equal(scaling.apply(transposed), together)
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.float32, np.bool_])
-@pytest.mark.parametrize("scale", SCALES)
-def test_learn_scaling__of_quantiles_widens_numbers_first(dtype, scale):
-    points = np.array([[0, 1], [1, 1], [100, 0], [255, 1]]).astype(dtype)
-
-    scaling = learn_scaling(da.from_array(points, chunks=(3, -1)), scale, "ab")
-
-    expected = definitions.scaled(points, points, scale)
-    np.testing.assert_array_equal(scaling.apply(points), expected)
-    assert scaling.apply(points).dtype == np.float64
-
-
-def test_apply__keeps_what_is_not_finite():
-    knots = knots_of(np.array([[0.0], [1.0], [5.0]]))
-
-    heights = knots.apply(np.array([[np.nan], [np.inf], [-np.inf]]))
-
-    np.testing.assert_array_equal(heights, [[np.nan], [np.inf], [-np.inf]])
-
-
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("column", [[-1.7e308, 1.7e308, 0.0], [0.0, 5e-324, 0.0]])
-# The threads of Dask 2026.1 and before do not know the np.errstate of who computes.
-@pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
-def test_learn_scaling__of_quantiles_says_which_range_is_unusable(scale, column):
-    points = da.from_array(np.array([column, [1.0, 2.0, 3.0]]).T, chunks=(2, -1))
-
-    with pytest.raises(ValueError, match="range of big"):
-        learn_scaling(points, scale, ["big", "plain"])
-
-
-def test_learn_knots__of_rows_that_tie_with_the_ends_of_all():
-    """Ends that the sample lacks have the ranks of values below or above all of it."""
-    points = np.array([[-9.0], [1.0], [2.0], [2.0], [3.0], [50.0]])
-    found = set()
-    for seed, n_sampled in itertools.product(range(6), (1, 2, 4)):
-        with few(n_sampled):
-            knots = knots_of(points, seed=seed)
-        (values,), (ranks,) = knots.values, knots.ranks
-        assert (values[0], values[-1]) == (-9.0, 50.0)
-        found.add((int(ranks[0]), int(ranks[-1]) - 2 * n_sampled))
-    assert found == {(0, 0), (1, 0), (0, -1), (1, -1)}
 
 
 # In a model
@@ -280,43 +210,3 @@ def test_fit__of_a_covariance_of_both_forms_names_the_column_that_repeats():
 
     with pytest.raises(ValueError, match="singular, because column 1 is determined"):
         LPE(3, **arguments).fit(nominal)
-
-
-@pytest.mark.parametrize("scale", SCALES)
-def test_fit__of_a_known_density_needs_a_linear_scale(scale):
-    with pytest.raises(ValueError, match=f"scale='{re.escape(scale)}'. Set scale to None"):
-        LPE(3, scale=scale, anomaly_log_density=np.sum).fit(lattice(80, 0))
-
-
-@given(
-    points=point_sets(min_rows=3, max_rows=8, n_features=3), scale=st.sampled_from(SCALES)
-)
-def test_learn_preparation__of_numbers_beside_categories(points, scale):
-    """Codes stay as they are, after all forms of the numbers."""
-    n_forms, weights = (1 if scale == "quantile" else 2), [4.0, 9.0, 0.25]
-    points[:, 1] = np.arange(len(points)) % 2
-
-    preparation = learn_preparation(
-        da.from_array(points, chunks=(2, 3)), scale, "euclidean", {"w": weights},
-        ["a", "b", "c"], categorical=[1],
-    )  # fmt: skip
-
-    numbers = points[:, [0, 2]]
-    forms = definitions.forms(numbers, numbers, scale)
-    w = definitions.weights_of_forms(numbers, scale, params={"w": [4.0, 0.25]})
-    prepared = preparation.apply(points)
-    np.testing.assert_array_equal(prepared[:, -1], points[:, 1])
-    np.testing.assert_array_equal(
-        prepared[:, :-1] ** 2 * preparation.weights[:-1], forms**2 * w
-    )
-    assert preparation.n_prepared(3) == prepared.shape[1] == 2 * n_forms + 1
-    assert preparation.weights[-1] == 9.0
-
-
-def test_n_prepared__of_categories_alone_counts_the_column_of_zeros():
-    rows = da.from_array(np.array([[0.0, 1.0], [1.0, 1.0]]))
-    preparation = learn_preparation(
-        rows, "minmax+quantile", "euclidean", None, ["a", "b"], categorical=[0, 1]
-    )
-
-    assert preparation.n_prepared(2) == preparation.apply(rows.compute()).shape[1] == 3

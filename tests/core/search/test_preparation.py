@@ -48,20 +48,6 @@ def test_apply__keeps_missing_codes_and_overflown_numbers_apart():
     np.testing.assert_array_equal(prepared, expected)
 
 
-@pytest.mark.parametrize("scale", [None, "minmax", "quantile", "minmax+quantile"])
-def test_learn_preparation__has_a_weight_for_each_column_of_the_input(scale):
-    w = [0.5, 4.0, 0.25, 9.0]
-
-    preparation = learned(ROWS, categorical=(0, 2), scale=scale, metric_params={"w": w})
-
-    n_forms = 2 if scale == "minmax+quantile" else 1
-    np.testing.assert_array_equal(preparation.weights[-2:], [0.5, 0.25])
-    if scale in (None, "quantile"):
-        np.testing.assert_array_equal(preparation.factor, [2.0, 2.0])
-        np.testing.assert_array_equal(preparation.weights[:2], [1.0, 2.25])
-    assert preparation.n_prepared(4) == 2 * n_forms + 2
-
-
 def test_learn_preparation__says_which_column_cannot_be_scaled_among_categories():
     rows = ROWS.copy()
     rows[:, 1] = [-1.7e308, 0.0, 1.7e308]
