@@ -36,10 +36,14 @@ def test_lpe__is_the_definition(metric, scale, data):
             model = LPE(**arguments).fit(data.draw(cut(nominal)))
         with taking(data.draw(ways)), tempfile.TemporaryDirectory() as folder:
             check(model, oracle, new, OWN)
+            n_kept = len(oracle.nominal)
+            assert (model.n_samples_, model.n_dropped_) == (n_kept, len(nominal) - n_kept)
             rows = data.draw(cut(new))
             check(model, oracle, new, METHODS, rows)
             decisions = computed(model.decision_function(rows))
             np.testing.assert_array_equal(decisions < 0, oracle.predict(new) == -1)
+            own = np.where(oracle.p_values_ <= model.alpha, -1, 1)
+            np.testing.assert_array_equal(model.fit_predict(nominal), own)
             if data.draw(st.booleans()):
                 model.save(f"{folder}/model")
                 density = model.anomaly_log_density

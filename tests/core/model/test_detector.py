@@ -2,7 +2,6 @@
 
 import itertools
 import pickle
-import warnings
 from dataclasses import replace
 
 import dask
@@ -34,29 +33,15 @@ def test_lpe__is_an_estimator(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("n", [2, 3, 10, 250])
-def test_rules__for_k_and_radius(n):
-    nominal = np.random.default_rng(0).random((n, 2))
-
-    knn = LPE().fit(nominal)
-    radius = LPE(graph="radius", scale="minmax", calibration="loo").fit(nominal)
-
-    assert knn.n_neighbors_ == definitions.neighbors_rule(n)
-    assert knn.radius_ is None
-    assert radius.radius_ == definitions.radius_rule(n, 2)
-
-
 @pytest.mark.parametrize(
     "method", ["score_samples", "statistic", "predict", "decision_function"]
 )
-@pytest.mark.parametrize("graph", ["knn", "radius"])
-def test_results__are_of_the_kind_that_came(method, graph):
+def test_results__are_of_the_kind_that_came(method):
     nominal, queries = lattice(200, 0), lattice(60, 1, -3, 13)
     queries[7, 1] = np.nan
     names = ["a", "b", "c"]
     frame = pd.DataFrame(queries, columns=names, index=np.arange(60) * 5)
-    model = LPE(graph=graph, radius=0.2 if graph == "radius" else None)
-    model.fit(pd.DataFrame(nominal, columns=names))
+    model = LPE().fit(pd.DataFrame(nominal, columns=names))
 
     plain = getattr(model, method)(queries)
     pandas = getattr(model, method)(frame)
@@ -73,19 +58,9 @@ def test_results__are_of_the_kind_that_came(method, graph):
     np.testing.assert_array_equal(array.compute(), plain)
     assert dask_series.divisions == ddf.divisions
     pd.testing.assert_series_equal(dask_series.compute(), pandas)
-
-
-def test_p_values__of_a_dask_frame_keep_index_and_divisions():
-    frame = pd.DataFrame(lattice(100, 0), columns=list("abc"), index=np.arange(100) * 3)
-    ddf = dd.from_pandas(frame, npartitions=3)
-
-    p_values = lpe_dask.score(ddf, n_neighbors=4)
-
-    assert p_values.divisions == ddf.divisions
-    expected = pd.Series(
-        LPE(4).fit(frame.to_numpy()).p_values_, frame.index, name="p_value"
-    )
-    pd.testing.assert_series_equal(p_values.compute(), expected)
+    own = lpe_dask.score(ddf.dropna())
+    assert own.divisions == ddf.divisions
+    assert own.compute().index.equals(frame.index.delete(7))
 
 
 @pytest.mark.parametrize(
@@ -165,19 +140,6 @@ def test_scoring__puts_nothing_large_into_tasks():
     assert max(sizeof(task) for task in graph.values()) < 2**20
     key = next(key for key in graph if str(key).startswith("lpe-calibration"))
     assert isinstance(graph[key][0], LocalValueTask)
-
-
-def test_predict__uses_the_alpha_of_fit():
-    """p-values take few values, so one often equals alpha, and that is an anomaly."""
-    nominal = np.arange(20.0)[:, None]
-    model = LPE(1, alpha=0.5).fit(nominal)
-    queries = np.array([[3.0], [50.0], [np.nan], [19.5]])
-    p_values = model.score_samples(queries)
-    model.alpha = 0.001
-
-    np.testing.assert_array_equal(model.predict(queries), np.where(p_values <= 0.5, -1, 1))
-    assert model.predict(queries)[2] == 1
-    assert np.isnan(model.decision_function(queries)[2])
 
 
 def test_score_samples__uses_the_calibration_that_was_set(tmp_path):
@@ -340,29 +302,6 @@ def test_fit__logs_which_algorithm_it_took_and_why(caplog):
     assert taken[2] == "algorithm=brute: 30 reference rows x 2 features are few"
 
 
-def test_fit_predict__leaves_each_row_out():
-    nominal = lattice(100, 0)
-    model = LPE(3, alpha=0.2)
-
-    labels = model.fit_predict(nominal)
-
-    np.testing.assert_array_equal(labels, np.where(model.p_values_ <= 0.2, -1, 1))
-    assert labels.dtype == np.int64
-
-
-def test_scored_rows__that_are_not_finite_do_not_touch_the_others():
-    nominal, queries = lattice(100, 0), lattice(40, 1)
-    broken = queries.copy()
-    broken[3, 0], broken[9, 2], broken[11, 1] = np.nan, np.inf, -np.inf
-    model = LPE(4, scale="standard", metric="mahalanobis").fit(nominal)
-
-    actual = model.score_samples(broken)
-
-    expected = model.score_samples(queries)
-    expected[[3, 9, 11]] = np.nan
-    np.testing.assert_array_equal(actual, expected)
-
-
 def test_scored_rows__beyond_float64_are_anomalies_and_not_missing():
     model = LPE(2, scale="standard", calibration="loo").fit(lattice(100, 0) * 1e-5)
 
@@ -421,52 +360,21 @@ def test_alpha__of_the_fit_decides_everywhere(calibration, tmp_path):
         assert of.offset_ == np.nextafter(0.03, 1)
 
 
-def test_fit__says_once_that_no_row_can_be_flagged(caplog):
-    for _ in range(3):
-        LPE(3, alpha=0.0123, calibration="conformal", random_state=0).fit(lattice(60, 0))
-
-    assert caplog.text.count("no row can be flagged at alpha=0.0123") == 1
-
-
 @pytest.mark.parametrize("function", [lpe_dask.score, lpe_dask.plan])
 def test_contamination__is_told_what_stands_for_it(function):
     with pytest.raises(TypeError, match=r"contamination=0.1, but .* Give alpha=\.\.\."):
         function(lattice(60, 0), contamination=0.1)
 
 
-def test_missing_drop__keeps_the_length_and_the_numbers():
-    nominal = lattice(60, 0)
-    broken = np.insert(nominal, [0, 30, 60], np.nan, axis=0)
-    model = LPE(4, missing="drop").fit(da.from_array(broken, chunks=(7, -1)))
+def test_memory__that_is_not_there_is_refused(at_most_computes):
+    model = LPE(5).fit(lattice(200, 0))
+    queries = da.zeros((10**7, 3), chunks=(10**7, 3))
 
-    p_values = model.p_values_.compute()
-
-    assert model.n_samples_ == 60
-    assert model.n_dropped_ == 3
-    assert np.isnan(p_values).sum() == 3
-    expected = LPE(4).fit(nominal).p_values_
-    np.testing.assert_array_equal(p_values[~np.isnan(p_values)], expected)
-
-
-def test_fit__too_few_rows_says_both_numbers():
-    with pytest.raises(
-        ValueError, match=r"n_neighbors=5 needs at least 6 nominal rows.* = 5\."
-    ):
-        LPE(5).fit(np.zeros((5, 2)))
-
-
-def test_fit__refuses_what_does_not_fit(at_most_computes):
     with (
         dask.config.set({"lpe-dask.memory-limit": "310MiB"}),
         pytest.raises(MemoryError, match="2000 nominal rows x 3 columns need"),
     ):
         LPE(5).fit(lattice(2000, 0))
-
-
-def test_score_samples__refuses_partitions_that_do_not_fit(at_most_computes):
-    model = LPE(5).fit(lattice(200, 0))
-    queries = da.zeros((10**7, 3), chunks=(10**7, 3))
-
     with (
         dask.config.set({"lpe-dask.memory-limit": "700MiB"}),
         at_most_computes(0),
@@ -485,33 +393,6 @@ def test_fit__again_forgets_the_first_time():
     np.testing.assert_array_equal(
         model.calibration_, LPE(3).fit(lattice(80, 1)[:, :2]).calibration_
     )
-
-
-def test_names__array_on_a_model_of_a_frame_goes_by_position():
-    nominal, queries = lattice(50, 0), lattice(20, 1)
-    model = LPE(3).fit(pd.DataFrame(nominal, columns=list("abc")))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        actual = model.score_samples(queries)
-
-    np.testing.assert_array_equal(actual, LPE(3).fit(nominal).score_samples(queries))
-
-
-def test_names__columns_are_found_by_name():
-    nominal = pd.DataFrame(lattice(50, 0), columns=list("abc"))
-    queries = pd.DataFrame(lattice(20, 1), columns=list("abc"))
-    model = LPE(3, metric_params={"w": [1.0, 2.0, 3.0]}).fit(nominal)
-
-    actual = model.score_samples(queries.assign(note="text")[["c", "note", "a", "b"]])
-
-    pd.testing.assert_series_equal(actual, model.score_samples(queries))
-    with pytest.raises(ValueError, match=r"lack the columns \['b'\]"):
-        model.score_samples(queries[["a", "c"]])
-
-
-def test_p_values__before_fit():
-    assert not hasattr(LPE(), "p_values_")
 
 
 def test_model__pickles_and_clones():
@@ -631,19 +512,12 @@ def test_score__unknown_argument():
         lpe_dask.score(np.zeros((5, 2)), n_neighbours=3)
 
 
-@pytest.mark.parametrize("kind", ["numpy", "pandas", "dask array", "dask frame"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_score__of_nothing_is_nothing(kind):
-    names = ["a", "b"]
-    empty = pd.DataFrame(np.empty((0, 2)), columns=names)
-    data = {
-        "numpy": empty.to_numpy(),
-        "pandas": empty,
-        "dask array": da.from_array(empty.to_numpy()),
-        "dask frame": dd.from_pandas(empty, npartitions=1),
-    }[kind]
-    nominal = pd.DataFrame(lattice(20, 0)[:, :2], columns=names)
+    rows = KINDS[kind]()
+    data = rows[:0] if "array" in kind else rows.loc[:-1]
 
-    (actual,) = dask.compute(lpe_dask.score(data, nominal, n_neighbors=3))
+    (actual,) = dask.compute(lpe_dask.score(data, rows, n_neighbors=3))
 
     assert len(actual) == 0
     assert actual.dtype == np.float64

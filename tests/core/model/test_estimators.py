@@ -7,7 +7,6 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 from sklearn.exceptions import NotFittedError
 
 from lpe_dask import LPE
@@ -15,6 +14,7 @@ from lpe_dask.model import calibration_warnings
 from lpe_dask.model.calibration_split import split_calibration
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.search import join as neighbors
+from problems import log_bell
 
 
 def test_divide__parts_are_disjoint_and_whole():
@@ -55,10 +55,6 @@ def test_p_values__of_frames_with_missing_rows():
 
     pd.testing.assert_series_equal(lazy.compute(), pandas)
     assert pandas[pandas.isna()].index.tolist() == [9, 231, 450]
-    kept = frame.dropna()
-    assert LPE(4, calibration="conformal", random_state=0).fit(kept).p_values_.tolist() == (
-        pandas.dropna().tolist()
-    )
 
 
 def test_p_values__of_others_are_lazy(at_most_computes):
@@ -89,46 +85,7 @@ def test_calibration_size__measures_only_so_many(monkeypatch):
     assert sum(compared) == 100 * 2000
 
 
-# Scaling is learned where exchangeability allows
-
-
-def test_conformal__scaling_does_not_see_the_calibration_rows():
-    rng = np.random.default_rng(0)
-    nominal = rng.standard_normal((60, 2))
-    chosen = split_calibration("conformal", 60, None, 0).calibration
-    far = nominal.copy()
-    far[chosen[0]] = 1e6
-
-    arguments = {"calibration": "conformal", "scale": "standard", "random_state": 0}
-    before = LPE(3, **arguments).fit(nominal).statistic(nominal)
-    after = LPE(3, **arguments).fit(far).statistic(nominal)
-
-    np.testing.assert_array_equal(before, after)
-
-
 # A known density of the anomalies
-
-
-def log_bell(rows):
-    """A Gaussian around 1, up to a constant; 0 beyond 3."""
-    squares = ((rows - 1.0) ** 2).sum(axis=1)
-    return np.where(squares > 9.0, -np.inf, -squares / 2)
-
-
-def test_anomaly_log_density__finds_what_distances_do_not():
-    """Anomalies inside the nominal bulk are found where they are known to be."""
-    rng = np.random.default_rng(0)
-    nominal = rng.uniform(0, 1, (2000, 2))
-    anomalies = rng.normal(0.5, 0.02, (200, 2))
-    known = stats.multivariate_normal([0.5, 0.5], 0.02**2 * np.eye(2))
-
-    blind = LPE(20, alpha=0.05).fit(nominal)
-    informed = LPE(20, alpha=0.05, anomaly_log_density=known.logpdf).fit(nominal)
-
-    assert (blind.predict(anomalies) == -1).mean() < 0.2
-    assert (informed.predict(anomalies) == -1).mean() > 0.9
-    rate = (informed.predict(rng.uniform(0, 1, (2000, 2))) == -1).mean()
-    assert rate == pytest.approx(0.05, abs=0.025)
 
 
 def test_anomaly_log_density__gets_rows_as_they_came():
@@ -216,7 +173,8 @@ def test_fit__warns_of_too_few_calibration_rows(caplog, monkeypatch):
     monkeypatch.setattr(calibration_warnings, "_warned", set())
     nominal = np.random.default_rng(0).standard_normal((99, 2))
 
-    LPE(calibration="conformal", alpha=0.01, random_state=0).fit(nominal)
+    for _ in range(3):  # once is enough
+        LPE(calibration="conformal", alpha=0.01, random_state=0).fit(nominal)
 
     (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert "no row can be flagged at alpha=0.01" in warning
@@ -243,16 +201,3 @@ def test_p_values__of_others_are_searched_for_once(monkeypatch):
         dask.compute(*fitted_of(model).blocks(), scheduler="sync")
 
         assert sum(n_rows) == 200
-
-
-@pytest.mark.parametrize("log_density", [None, log_bell])
-def test_blocks__of_new_rows_are_those_of_the_methods(log_density):
-    rng = np.random.default_rng(0)
-    nominal, queries = rng.standard_normal((60, 2)), rng.standard_normal((30, 2)) * 2
-    queries[4, 0] = np.nan
-    model = LPE(3, anomaly_log_density=log_density).fit(nominal)
-
-    statistic, p_values = fitted_of(model).blocks(queries)
-
-    np.testing.assert_array_equal(statistic.compute(), model.statistic(queries))
-    np.testing.assert_array_equal(p_values.compute(), model.score_samples(queries))

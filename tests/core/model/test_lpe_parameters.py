@@ -171,3 +171,13 @@ def test_rules__are_those_of_the_paper(n):
         assert radius_by_rule(n, d) == pytest.approx(
             definitions.radius_rule(n, d), rel=1e-15
         )
+
+
+def test_fit__takes_the_rules():
+    rows = np.random.default_rng(0).random((250, 2))
+
+    knn = LPE().fit(rows)
+    radius = LPE(graph="radius", scale="minmax", calibration="loo").fit(rows)
+
+    assert (knn.n_neighbors_, knn.radius_) == (neighbors_by_rule(250), None)
+    assert radius.radius_ == radius_by_rule(250, 2)

@@ -5,10 +5,11 @@ import gc
 import json
 import os
 import pickle
-import signal
+import shutil
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import dask
@@ -19,10 +20,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
-from fsspec.implementations.local import LocalFileSystem
 from sklearn.base import clone
 
 import lpe_dask
+from breaking import at, breaking_storage
 from choosing import mostly_dealt, mostly_full
 from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
@@ -32,6 +33,7 @@ from lpe_dask.search.memory import MemoryEstimate
 from lpe_dask.storage import lock as locks
 from lpe_dask.storage.numeric_parquet import StoredFile
 from problems import ESTIMATORS, lattice, log_bell
+from storages import BreakingFileSystem, Death
 from waiting import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -140,33 +142,19 @@ def test_load__gives_the_model_that_was_saved(name, tmp_path):
     assert n_blocks == len(fitted_of(model).reference.blocks) > 1
 
 
-def test_load__of_rows_that_were_dropped(tmp_path):
-    nominal = NOMINAL.copy()
-    nominal.iloc[[3, 77], 0] = np.nan
-    model = LPE(4, missing="drop").fit(dd.from_pandas(nominal, npartitions=3))
-
-    loaded = saved_and_loaded(model, tmp_path / "model")
-
-    assert_same(loaded, model)
-    assert np.flatnonzero(np.isnan(loaded.p_values_)).tolist() == [3, 77]
-
-
-@pytest.mark.parametrize("algorithm", mostly_full(["brute", "pruned"], ["pruned"]))
-def test_load__of_single_precision(algorithm, tmp_path):
-    """Rows that float32 holds stay in it, on disk as well."""
-    model = LPE(4, algorithm=algorithm).fit(NOMINAL.astype(np.float32))
+def test_load__of_single_precision(tmp_path):
+    """Rows that float32 holds stay in it, on disk as well; an array has no names."""
+    rows = NOMINAL.to_numpy(np.float32, copy=True)
+    rows[[3, 77], 0] = np.nan
+    model = LPE(4, algorithm="pruned", missing="drop").fit(rows)
 
     assert_same(saved_and_loaded(model, tmp_path / "model"), model)
 
     block, *_ = (tmp_path / "model").glob("data-*/block-*")
     assert set(pd.read_parquet(block).dtypes.astype(str)) == {"int64", "float32"}
-
-
-def test_load__of_an_array_has_no_names(tmp_path):
-    loaded = saved_and_loaded(LPE(4).fit(NOMINAL.to_numpy()), tmp_path / "model")
-
+    loaded = lpe_dask.load(tmp_path / "model")
     assert not hasattr(loaded, "feature_names_in_")
-    assert loaded.n_features_in_ == 3
+    assert np.flatnonzero(np.isnan(loaded.p_values_)).tolist() == [3, 77]
 
 
 def test_load__gives_numbers_of_libraries_as_plain_ones(tmp_path):
@@ -211,6 +199,8 @@ def test_model__that_was_loaded_is_copied(model, tmp_path):
     assert_same(copy.deepcopy(loaded), model)
     assert clone(loaded).get_params() == model.get_params()
     assert_same_scores(clone(loaded).fit(NOMINAL), model)
+    loaded.save(tmp_path / "model", overwrite=True)
+    assert_same(lpe_dask.load(tmp_path / "model"), model)
 
 
 def test_load__in_another_process(model, tmp_path):
@@ -394,139 +384,66 @@ def test_load__of_a_spooled_model(name, no_room, tmp_path):
 # Never half a model
 
 
-class Stopper:
-    """Lets so many writes to a model pass, and stops the next."""
-
-    def __init__(self, monkeypatch, error):
-        self.error = error
-        self.n_allowed = 0
-        for owner, name in (
-            (LocalFileSystem, "open"), (LocalFileSystem, "makedirs"), (os, "replace")
-        ):  # fmt: skip
-            monkeypatch.setattr(owner, name, self.stopping(getattr(owner, name)))
-
-    def stopping(self, write):
-        def stopped(*arguments, **options):
-            is_read = "rb" in (*arguments, options.get("mode"))
-            if not is_read and "_lock" not in str(arguments):
-                self.n_allowed -= 1
-                if self.n_allowed < 0:
-                    raise self.error
-            return write(*arguments, **options)
-
-        return stopped
-
-
-ERRORS = [OSError("disk full"), KeyboardInterrupt()]
-
-
 @pytest.mark.parametrize(
-    ("error", "is_there"),
-    mostly_dealt(ERRORS, [False, True]),
+    ("breaks", "is_there"), mostly_dealt(["dies", "fails", "fails late"], [True, False])
 )
-def test_save__that_is_interrupted_changes_nothing(
-    error, is_there, model, other, tmp_path, monkeypatch
+def test_save__that_breaks_leaves_the_old_model_or_the_new(
+    breaks, is_there, model, other, tmp_path, monkeypatch
 ):
-    folder = tmp_path / "model"
-    if is_there:
-        other.save(folder)
-    stopper = Stopper(monkeypatch, error)
-    n_steps = 0
-    with dask.config.set(scheduler="sync"):
-        while True:
-            stopper.n_allowed = n_steps
-            try:
-                model.save(folder, overwrite=True)
-            except (OSError, KeyboardInterrupt):
-                n_steps += 1
-            else:
-                break
-            stopper.n_allowed = 1000
-            if is_there:
-                assert len(list(folder.iterdir())) == 2
-                assert_same_scores(lpe_dask.load(folder), other)
-            else:
-                assert not folder.exists()
+    """At every third change of the storage; saved again, the new one is there alone."""
+    folder, first = tmp_path / "model", ["dies", "fails", "fails late"].index(breaks)
 
-    assert (
-        n_steps == 14
-    )  # two folders; five files, each with its own; the manifest, its move
-    stopper.n_allowed = 1000
-    assert_same_scores(lpe_dask.load(folder), model)
+    def save(broken=None):
+        BreakingFileSystem.repair(broken)
+        with suppress(OSError, Death):
+            model.save(f"breaking://{folder}", overwrite=True)
+        changes = [*BreakingFileSystem.changes]
+        BreakingFileSystem.repair()
+        return changes
+
+    def renew():
+        shutil.rmtree(folder, ignore_errors=True)
+        if is_there:
+            other.save(folder)
+
+    with breaking_storage(monkeypatch), dask.config.set(scheduler="sync"):
+        renew()
+        changes = save()
+        for point in range(first, len(changes), 3):
+            renew()
+            save(at(point, breaks))
+
+            is_new = _is_model(folder, model)
+            assert is_new or not is_there or _is_model(folder, other)
+            if breaks == "fails" and not is_new:
+                assert len(list(folder.glob("data-*"))) == is_there
+            for lock in folder.glob("_lock*"):  # let a minute pass
+                os.utime(lock, (lock.stat().st_mtime - 100,) * 2)
+            save()
+            assert _is_model(folder, model)
+            assert len(list(folder.glob("data-*"))) <= 2
 
 
-@pytest.mark.parametrize("error", [OSError("no answer"), KeyboardInterrupt()])
-def test_save__that_is_interrupted_after_the_manifest_has_changed_all(
-    error, model, other, tmp_path, monkeypatch
-):
-    """As where a move is a copy, and what was copied cannot be removed any more."""
+def _is_model(folder, model):
+    """Whether that model is in a folder, where there may be none."""
+    with suppress(FileNotFoundError):
+        loaded = lpe_dask.load(folder)
+        return np.array_equal(loaded.calibration_, model.calibration_)
+    return False
+
+
+def test_save__that_is_interrupted_tidies_up(model, other, tmp_path, monkeypatch):
+    def interrupt(files):
+        raise KeyboardInterrupt
+
     other.save(tmp_path / "model")
-    move = os.replace
+    monkeypatch.setattr(saving, "_check_seen", interrupt)
 
-    def moved(*arguments):
-        move(*arguments)
-        raise error
-
-    monkeypatch.setattr(os, "replace", moved)
-    with pytest.raises(type(error)):
+    with pytest.raises(KeyboardInterrupt):
         model.save(tmp_path / "model", overwrite=True)
 
-    assert_same_scores(lpe_dask.load(tmp_path / "model"), model)
-
-
-#: Saves a model, as often as there are steps, in a process that dies when it comes there.
-KILLED = """
-import os, signal, sys
-import dask
-import numpy as np
-from lpe_dask import LPE
-from lpe_dask.model.persistence import (saving)
-
-def save_until(step, folder):
-    def die(*arguments):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def move(source, target, replace=os.replace):
-        die() if "manifest" in source else replace(source, target)
-
-    if step == "move":
-        os.replace = move
-    else:
-        setattr(saving, step, die)
-    model.save(folder, overwrite=True)
-
-dask.config.set(scheduler="sync")
-model = LPE(3).fit(np.arange(20.0)[:, None])
-for folder in sys.argv[1:]:
-    child = os.fork()
-    if child == 0:
-        save_until(os.path.basename(folder), folder)
-        os._exit(1)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-@pytest.mark.full
-def test_save__that_is_killed_leaves_the_old_model_or_the_new(model, tmp_path):
-    steps = {"_check_seen": 4, "move": 4, "_remove_others": 3}  # and K of what is left
-    folders = [tmp_path / step for step in steps]
-    for folder in folders:
-        model.save(folder)
-
-    result = subprocess.run(
-        [sys.executable, "-c", KILLED, *map(str, folders)],
-        capture_output=True, text=True, check=True, cwd=ROOT,
-    )  # fmt: skip
-
-    assert result.stdout.split() == [str(-signal.SIGKILL)] * len(steps)
-    for folder in folders:
-        assert len(list(folder.glob("data-*"))) == 2
-        assert (folder / "_lock.json").exists()
-        assert lpe_dask.load(folder).n_neighbors_ == steps[folder.name]
-        model.save(folder, overwrite=True)
-        assert_same_scores(lpe_dask.load(folder), model)
-        names = sorted(path.name.partition("-")[0] for path in folder.iterdir())
-        assert names == ["data", "data", MANIFEST_NAME]
+    assert len(list((tmp_path / "model").iterdir())) == 2
+    assert _is_model(tmp_path / "model", other)
 
 
 @pytest.mark.full
@@ -584,14 +501,6 @@ def test_load__before_a_save_goes_on_as_it_was(model, scores, other, tmp_path):
         lazy.compute(scheduler="sync")
 
 
-def test_save__onto_what_it_was_loaded_from(model, tmp_path):
-    loaded = saved_and_loaded(model, tmp_path / "model")
-
-    loaded.save(tmp_path / "model", overwrite=True)
-
-    assert_same(lpe_dask.load(tmp_path / "model"), model)
-
-
 def test_save__removes_what_killed_runs_left_of_their_locks(model, tmp_path):
     (tmp_path / "._lock.0a1b.tmp").touch()
 
@@ -632,29 +541,6 @@ def test_save__of_a_model_that_is_broken_keeps_the_old_one(model, other, tmp_pat
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", mostly_full(["many pruned", "geodesic"], ["many pruned"]))
-def test_load__on_a_cluster(name, cluster, tmp_path):
-    """Saved here or there, loaded there, used there and, when it has closed, here."""
-    arguments = {"random_state": 0, **ESTIMATORS[name]}
-    with dask.config.set(scheduler="sync"):
-        model = LPE(**arguments).fit(NOMINAL)
-        model.save(tmp_path / "here")
-        scores = model.score_samples(QUERIES)
-    frame = dd.from_pandas(QUERIES, npartitions=2)
-    with Client(cluster):
-        LPE(**arguments).fit(NOMINAL).save(tmp_path / "there")
-        loaded = [lpe_dask.load(tmp_path / place) for place in ("here", "there")]
-        for found in loaded:
-            pd.testing.assert_series_equal(found.score_samples(frame).compute(), scores)
-            pd.testing.assert_series_equal(found.score_samples(QUERIES), scores)
-
-    with dask.config.set(scheduler="sync"):  # what the workers held is gone
-        for found in loaded:
-            pd.testing.assert_series_equal(found.score_samples(QUERIES), scores)
-            assert_same_own_values(found, model)
-
-
-@pytest.mark.cluster
 def test_load__on_a_cluster_reads_no_rows_here(
     cluster, model, scores, tmp_path, monkeypatch
 ):
@@ -668,18 +554,6 @@ def test_load__on_a_cluster_reads_no_rows_here(
         np.testing.assert_array_equal(lazy.compute(), scores)
 
     assert read == ["calibration.parquet"]
-
-
-def test_save__of_a_file_that_is_not_seen_says_why_in_one_sentence(
-    tmp_path, model, monkeypatch
-):
-    def refuse(file):
-        raise ValueError("it is cut short.")
-
-    monkeypatch.setattr(saving.StoredFile, "check_size", refuse)
-
-    with pytest.raises(OSError, match=r"not visible .*: it is cut short\. Give a folder"):
-        model.save(tmp_path / "model")
 
 
 @pytest.mark.cluster
