@@ -5,6 +5,7 @@ file says is checked as well: no walk may go on for ever, and nothing outside be
 """
 
 import copy
+import functools
 import hashlib
 import json
 import os
@@ -44,6 +45,14 @@ QUERIES = RNG.integers(-3, 13, (20, 2)) * 0.1
 ARGUMENTS = {
     "scale": "standard", "missing": "drop", "algorithm": "pruned", "calibration": "loo"
 }  # fmt: skip
+#: Models by what they have; "categorical" has a column of whole numbers, too.
+MODELS = {
+    "straight": {},
+    "geodesic": {"metric": "geodesic", "calibration_size": 50, "random_state": 0},
+    "quantile": {"scale": "minmax+quantile"},
+    "approximate": {"algorithm": "nn_descent"},
+    "categorical": {"categorical": [1]},
+}
 
 
 def folder_of(model):
@@ -55,51 +64,34 @@ def folder_of(model):
         return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
-@pytest.fixture(scope="module")
-def straight():
-    with dask.config.set({"lpe-dask.block-rows": 64}):
-        return folder_of(LPE(3, **ARGUMENTS).fit(NOMINAL))
-
-
-@pytest.fixture(scope="module")
-def geodesic():
-    frame = pd.DataFrame(NOMINAL, columns=["a", "b"])
-    arguments = ARGUMENTS | {"metric": "geodesic", "calibration_size": 50}
-    with dask.config.set({"lpe-dask.block-rows": 64}):
-        return folder_of(LPE(3, random_state=0, **arguments).fit(frame))
-
-
-@pytest.fixture(scope="module")
-def quantile():
-    arguments = ARGUMENTS | {"scale": "minmax+quantile"}
-    with dask.config.set({"lpe-dask.block-rows": 64}):
-        return folder_of(LPE(3, **arguments).fit(NOMINAL))
-
-
-@pytest.fixture(scope="module")
-def approximate():
-    with pytest.MonkeyPatch.context() as patch:
+@functools.cache
+def saved(name):
+    """The files of a model of this module."""
+    rows = pd.DataFrame(NOMINAL, columns=["a", "b"]) if name == "geodesic" else NOMINAL
+    if name == "categorical":
+        rows = np.round(NOMINAL * [1, 10], 6)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        dask.config.set({"lpe-dask.block-rows": 64}),
+    ):
         patch.setattr(nn_descent, "neighbor_lists", right_lists)
         patch.setattr(plan, "MAX_INDEXED_ROWS", 64)
-        arguments = ARGUMENTS | {"algorithm": "nn_descent"}
-        return folder_of(LPE(3, **arguments).fit(NOMINAL))
-
-
-@pytest.fixture(scope="module")
-def categorical():
-    """A model of a column of numbers and one of whole numbers as categories."""
-    rows = NOMINAL * [1, 10]
-    arguments = ARGUMENTS | {"categorical": [1]}
-    with dask.config.set({"lpe-dask.block-rows": 64}):
-        return folder_of(LPE(3, **arguments).fit(np.round(rows, 6)))
-
-
-MODELS = ["straight", "quantile", "geodesic", "approximate", "categorical"]
+        return folder_of(LPE(3, **ARGUMENTS | MODELS[name]).fit(rows))
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def files(request):
-    return request.getfixturevalue(request.param)
+    return saved(request.param)
+
+
+@pytest.fixture(scope="module")
+def straight():
+    return saved("straight")
+
+
+@pytest.fixture(scope="module")
+def geodesic():
+    return saved("geodesic")
 
 
 def put(files, folder):
@@ -377,7 +369,6 @@ def minima(places, values):
 
 
 LEVELS, WHOLE = ("categories", "levels"), list(range(10))
-DIAGONAL = [[1.0, 0.0], [0.0, 1.0]]
 HUGE = 10**400
 
 
@@ -515,8 +506,8 @@ NONSENSE = {
     ("name", "path", "value", "why"),
     [(name, *case) for name, cases in NONSENSE.items() for case in cases],
 )
-def test_load__of_a_strangers_nonsense_says_why(name, path, value, why, request, tmp_path):
-    put(forged(request.getfixturevalue(name), *path, value=value), tmp_path)
+def test_load__of_a_strangers_nonsense_says_why(name, path, value, why, tmp_path):
+    put(forged(saved(name), *path, value=value), tmp_path)
 
     with pytest.raises(ValueError, match=f"/{MANIFEST_NAME}.*{why}") as caught:
         lpe_dask.load(tmp_path)
@@ -525,8 +516,8 @@ def test_load__of_a_strangers_nonsense_says_why(name, path, value, why, request,
 
 
 @pytest.mark.parametrize("levels", [[*WHOLE, 2**70], ["a", "b"], [False, True]])
-def test_load__of_other_levels_takes_their_type(levels, categorical, tmp_path):
-    put(forged(categorical, *LEVELS, value=[levels]), tmp_path)
+def test_load__of_other_levels_takes_their_type(levels, tmp_path):
+    put(forged(saved("categorical"), *LEVELS, value=[levels]), tmp_path)
 
     model = lpe_dask.load(tmp_path)
 
@@ -548,52 +539,10 @@ def with_file(files, name, columns):
     return signed(files, content)
 
 
-@pytest.mark.parametrize(
-    ("statistic", "why"),
-    [
-        (np.empty(0), "holds 0 of 99 statistics"),
-        (np.arange(100.0), "holds 100 of 99 statistics"),
-        (np.arange(99), "is of type int64, not double"),
-        (np.arange(99.0)[::-1].copy(), "is not sorted or contains NaN"),
-        (np.append(np.arange(98.0), np.nan), "is not sorted or contains NaN"),
-    ],
-)
-def test_load__of_a_strangers_calibration(statistic, why, straight):
-    others = with_file(straight, "calibration.parquet", {"statistic": statistic})
-
-    assert_refused(others, {"calibration.parquet"}, ValueError)
-    with pytest.raises(ValueError, match=why):
-        scored(others)
-
-
-def rows(n_rows=None, **columns):
+def rows(n_rows=50, **columns):
     """The columns of a block, or others in their place."""
-    n_rows = n_rows or 50
     numbers = {"number": np.arange(n_rows)}
     return numbers | dict.fromkeys(("x0", "x1"), np.linspace(0, 1, n_rows)) | columns
-
-
-@pytest.mark.parametrize(
-    ("columns", "why"),
-    [
-        (rows(49), "holds 49 rows instead of 50"),
-        (rows(x1=np.full(50, np.nan)), "contains NaN or inf"),
-        (rows(x1=np.full(50, np.inf)), "contains NaN or inf"),
-        (rows(x1=np.zeros(50, np.float32)), "numbers of more than one type"),
-        (rows(x1=np.zeros(50, int)), "x1 is of type int64, not float or double"),
-        (rows(number=np.arange(50) - 1), "numbers of rows that a reference of 99 lacks"),
-        (rows(number=np.arange(50) + 50), "numbers of rows that a reference of 99 lacks"),
-        (rows(number=np.zeros(50, int)), "contains a row twice"),
-        (rows(number=np.arange(50.0)), "number is of type double, not int64"),
-        (rows(x2=np.zeros(50)), "has the columns"),
-    ],
-)
-def test_scoring__with_a_strangers_block(columns, why, straight):
-    n_rows = content_of(straight)["block_rows"][0]
-    assert n_rows == 50
-
-    with pytest.raises(ValueError, match=f"block-00000.parquet.*{why}"):
-        scored(with_file(straight, "block-00000.parquet", columns))
 
 
 def index(**columns):
@@ -601,45 +550,67 @@ def index(**columns):
     return {f"to{k}": np.full(64, -1, np.int32) for k in range(48)} | columns
 
 
-@pytest.mark.parametrize(
-    ("columns", "why"),
-    [
+STARTS, EDGES = np.arange(100), {"target": np.zeros(99, np.int32), "length": np.ones(99)}
+LACKING = "numbers of rows that a reference of 99 lacks"
+#: What a file of a model holds, and what is said about it.
+FILES = {
+    ("straight", "calibration"): [
+        ({"statistic": np.empty(0)}, "holds 0 of 99 statistics"),
+        ({"statistic": np.arange(100.0)}, "holds 100 of 99 statistics"),
+        ({"statistic": np.arange(99)}, "is of type int64, not double"),
+        ({"statistic": np.arange(99.0)[::-1].copy()}, "is not sorted or contains NaN"),
+        ({"statistic": np.append(np.arange(98.0), np.nan)}, "is not sorted or contains"),
+    ],
+    ("straight", "block-00000"): [
+        (rows(49), "holds 49 rows instead of 50"),
+        (rows(x1=np.full(50, np.nan)), "contains NaN or inf"),
+        (rows(x1=np.full(50, np.inf)), "contains NaN or inf"),
+        (rows(x1=np.zeros(50, np.float32)), "numbers of more than one type"),
+        (rows(x1=np.zeros(50, int)), "x1 is of type int64, not float or double"),
+        (rows(number=np.arange(50) - 1), LACKING),
+        (rows(number=np.arange(50) + 50), LACKING),
+        (rows(number=np.zeros(50, int)), "contains a row twice"),
+        (rows(number=np.arange(50.0)), "number is of type double, not int64"),
+        (rows(x2=np.zeros(50)), "has the columns"),
+    ],
+    ("approximate", "index-00000"): [
         (index(to3=np.full(64, 64, np.int32)), "contains no index of 64 rows"),
         (index(to3=np.full(64, -2, np.int32)), "contains no index of 64 rows"),
         (index(to0=np.zeros(64)), "to0 is of type double, not int32"),
         (index(to48=np.zeros(64, np.int32)), "has the columns"),
         ({name: values[:63] for name, values in index().items()}, "holds 63 rows"),
     ],
-)
-def test_scoring__with_a_strangers_index(columns, why, approximate):
-    with pytest.raises(ValueError, match=f"index-00000.parquet.*{why}"):
-        scored(with_file(approximate, "index-00000.parquet", columns))
-
-
-STARTS = np.arange(100)
-EDGES = {"target": np.zeros(99, np.int32), "length": np.ones(99)}
+    ("geodesic", "graph-starts"): [
+        ({"start": STARTS + 1}, "no graph of 99 rows"),
+        ({"start": STARTS[:-1]}, "99 rows instead of 100"),
+        ({"start": STARTS[::-1].copy()}, "no graph of 99 rows"),
+    ],
+    ("geodesic", "graph-edges"): [
+        (EDGES | {"target": EDGES["target"] + 99}, "no graph"),
+        (EDGES | {"target": EDGES["target"] - 1}, "no graph"),
+        (EDGES | {"length": -EDGES["length"]}, "no graph"),
+        (EDGES | {"length": np.full(99, np.nan)}, "no graph"),
+        (EDGES | {"length": np.ones(99, int)}, "of type int64"),
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    ("name", "columns", "why"),
-    [
-        ("graph-starts.parquet", {"start": STARTS + 1}, "no graph of 99 rows"),
-        ("graph-starts.parquet", {"start": STARTS[:-1]}, "99 rows instead of 100"),
-        ("graph-starts.parquet", {"start": STARTS[::-1].copy()}, "no graph of 99 rows"),
-        ("graph-edges.parquet", EDGES | {"target": EDGES["target"] + 99}, "no graph"),
-        ("graph-edges.parquet", EDGES | {"target": EDGES["target"] - 1}, "no graph"),
-        ("graph-edges.parquet", EDGES | {"length": -EDGES["length"]}, "no graph"),
-        ("graph-edges.parquet", EDGES | {"length": np.full(99, np.nan)}, "no graph"),
-        ("graph-edges.parquet", EDGES | {"length": np.ones(99, int)}, "of type int64"),
-    ],
+    ("model", "name", "columns", "why"),
+    [(*place, *case) for place, cases in FILES.items() for case in cases],
 )
-def test_scoring__with_a_strangers_graph(name, columns, why, geodesic):
-    others = with_file(geodesic, "graph-starts.parquet", {"start": STARTS})
-    others = with_file(others, "graph-edges.parquet", EDGES)
-    assert len(scored(others)) == len(QUERIES)
+def test_scoring__with_a_strangers_file(model, name, columns, why):
+    others = saved(model)
+    if model == "geodesic":  # a graph that its rows may have
+        others = with_file(others, "graph-starts.parquet", {"start": STARTS})
+        others = with_file(others, "graph-edges.parquet", EDGES)
+        assert len(scored(others)) == len(QUERIES)
+    others = with_file(others, f"{name}.parquet", columns)
 
-    with pytest.raises(ValueError, match=f"graph-.*.parquet.*{why}"):
-        scored(with_file(others, name, columns))
+    with pytest.raises(ValueError, match=rf"{name[:5]}.*\.parquet.*{why}"):
+        scored(others)
+    if name == "calibration":  # which is read at once
+        assert_refused(others, {"calibration.parquet"}, ValueError)
 
 
 def test_p_values__of_a_stranger(straight, tmp_path):
