@@ -210,21 +210,23 @@ def test_explain__of_0_and_inf_has_no_shares(aggregation):
     assert by_row(of_far, "nominal_value", [0, 1]).tolist() == [[1.3e154, 0]]
 
 
-def test_explain__of_missing_and_unknown_categories():
-    nominal, rows = table(60, 0), table(4, 1).astype(object)
-    rows.iloc[0, 0], rows.iloc[1, 5], rows.iloc[2, 1] = None, 22, np.nan
-    model = LPE(3, categorical=CATEGORICAL).fit(nominal)
+@pytest.mark.parametrize("names", [NAMES, CATEGORICAL])
+def test_explain__of_missing_and_unknown_categories(names):
+    nominal, rows = table(60, 0)[names], table(4, 1)[names].astype(object)
+    rows.loc[0, "protocol"], rows.loc[1, "port"], rows.loc[2, "flag"] = None, 22, np.nan
+    model = LPE(3, categorical=CATEGORICAL, calibration="loo").fit(nominal)
 
     reasons = model.explain(rows, top=6)
 
-    oracle = Oracle(nominal, **model.get_params() | {"calibration": "loo"})
+    oracle = Oracle(nominal, **model.get_params())
     check_shares(reasons, oracle, rows)
-    is_missing = np.repeat([True, False, True, False], 6)
+    check_nominal_values(reasons, oracle, rows)
+    is_missing = np.repeat([True, False, True, False], len(names))
     for name in ("p_value", "share", "nominal_value"):
         np.testing.assert_array_equal(reasons[name].isna(), is_missing)
-    values = by_row(reasons, "value", NAMES)
-    assert pd.isna(values).sum() == 2
-    assert values[1, 5] == 22
+    values = pd.DataFrame(by_row(reasons, "value", names), columns=names)
+    assert values.isna().sum().sum() == 2
+    assert values.loc[1, "port"] == 22
 
 
 @pytest.mark.parametrize("scale", [None, "standard", "minmax+quantile"])
