@@ -59,14 +59,6 @@ def tasks_of(collection, prefix):
     ]
 
 
-def measured_among_themselves(blocks, space, search):
-    joins = self_join(len(blocks), JoinInputs(blocks.tasks(), space, search))
-    statistic = {}
-    for numbers, values in dask.compute(*joins, scheduler="sync"):
-        statistic |= dict(zip(numbers.tolist(), values.tolist(), strict=True))
-    return [statistic[i] for i in range(len(statistic))]
-
-
 def searches():
     statistics = st.builds(
         Statistic,
@@ -85,20 +77,38 @@ def expected_statistic(queries, reference, search, exclude_self=False):
     return radii[asked.aggregation](queries, reference, asked.n_neighbors, exclude_self)
 
 
+@pytest.fixture(scope="module")
+def spool(tmp_path_factory):
+    return spool_at(str(tmp_path_factory.mktemp("spool")))
+
+
 @algorithms
 @given(data=st.data(), points=point_sets())
-def test_self_join__equals_definition_for_any_blocks(algorithm, data, points):
-    search = data.draw(searches())
-    chunks = data.draw(row_chunks(len(points)))
-    block_rows = data.draw(st.none() | st.integers(1, len(points)))
+def test_self_join__equals_definition_for_any_blocks(algorithm, data, points, spool):
+    """Held or in a spool, of all rows or of some, also where blocks have none of these."""
+    search, n_rows = data.draw(searches()), len(points)
+    chunks = data.draw(row_chunks(n_rows))
+    block_rows = data.draw(st.none() | st.integers(1, n_rows))
+    chosen = data.draw(st.none() | st.sets(st.integers(0, n_rows - 1)).map(sorted))
     space, n_regions = space_of(points, algorithm), data.draw(st.integers(1, 5))
+    entry = spool.folder("blocks") if data.draw(st.booleans()) else None
+    numbers = None if chosen is None else to_task(np.array(chosen, int), "chosen")
 
     with dask.config.set(scheduler="sync"):
-        blocks = blocks_of(chunked(points, chunks), space, None, n_regions, block_rows)
-        actual = measured_among_themselves(blocks, space, search)
+        blocks = blocks_of(chunked(points, chunks), space, entry, n_regions, block_rows)
+        tasks = self_join(
+            len(blocks), JoinInputs(blocks.tasks(), space, search), 2, numbers
+        )
+        found = dask.compute(*tasks)
 
+    actual = {
+        number: value
+        for numbers, statistic in found
+        for number, value in zip(numbers.tolist(), statistic.tolist(), strict=True)
+    }
     expected = expected_statistic(points, points, search, exclude_self=True)
-    np.testing.assert_array_equal(actual, expected)
+    of_rows = range(n_rows) if chosen is None else chosen
+    assert actual == {i: expected[i] for i in of_rows}
 
 
 @algorithms
@@ -122,25 +132,6 @@ def test_join__equals_definition_for_any_chunks(algorithm, data, n_features):
     assert actual.chunks == (chunks,)
     expected = expected_statistic(queries, reference, search)
     np.testing.assert_array_equal(actual.compute(scheduler="sync"), expected)
-
-
-@algorithms
-@pytest.mark.parametrize("n_neighbors", [3, 100])
-def test_self_join__same_bits_from_a_spool(algorithm, n_neighbors, tmp_path):
-    points = np.random.default_rng(0).integers(0, 30, (1500, 3)) * 0.1
-    space = space_of(points, algorithm)
-    search = JoinSpec(Statistic(n_neighbors, None), 200)
-    rows = chunked(points, 300)
-
-    with dask.config.set(scheduler="threads"):
-        held = blocks_of(rows, space, block_rows=400)
-        entry = spool_at(str(tmp_path)).folder("blocks")
-        spooled = blocks_of(rows, space, entry, block_rows=400)
-
-    expected = measured_among_themselves(held, space, search)
-    np.testing.assert_array_equal(
-        measured_among_themselves(spooled, space, search), expected
-    )
 
 
 @algorithms
@@ -168,27 +159,6 @@ def test_join__says_on_which_side_of_a_bound_a_mean_is(algorithm, data, n_featur
     is_beyond = means > bound
     np.testing.assert_array_equal(found[:-1][is_beyond], means[is_beyond])
     assert np.isnan(found[-1])
-
-
-@algorithms
-def test_join__measures_rows_with_nan_and_far_out(algorithm):
-    reference = np.random.default_rng(0).standard_normal((300, 2))
-    queries = np.array(
-        [[0.0, 0.0], [np.nan, 0.0], [1e300, -1e300], [np.inf, 1.0], [9.0, 9.0]]
-    )
-    space = space_of(reference, algorithm)
-    blocks = blocks_of(chunked(reference, 100), space)
-
-    actual = join(
-        chunked(queries, 5),
-        searched(blocks.tasks(), space, 4),
-        1,
-    ).compute()
-
-    with np.errstate(over="ignore"):
-        expected = definitions.knn_radii(queries[[0, 2, 4]], reference, 4)
-    np.testing.assert_array_equal(actual[[0, 2, 4]], expected)
-    assert np.isnan(actual[[1, 3]]).all()
 
 
 @pytest.mark.parametrize("n_shares", [1, 3])
@@ -258,33 +228,6 @@ def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
     n_left = sum("sample" not in path.name for path in tmp_path.glob("*/block-*"))
     assert n_left < len(handles)
     np.testing.assert_array_equal(actual, definitions.knn_radii(queries, reference, 3))
-
-
-@algorithms
-@given(data=st.data(), points=point_sets())
-def test_self_join__of_chosen_rows_measures_these_among_all(algorithm, data, points):
-    """Also where blocks, or shares of them, have none of the chosen rows."""
-    search = data.draw(searches())
-    chosen = np.array(sorted(data.draw(st.sets(st.integers(0, len(points) - 1)))), int)
-    space = space_of(points, algorithm)
-
-    with dask.config.set(scheduler="sync"):
-        blocks = blocks_of(chunked(points, 5), space, block_rows=3)
-        joins = self_join(
-            len(blocks),
-            JoinInputs(blocks.tasks(), space, search),
-            2,
-            to_task(chosen, "chosen"),
-        )
-        found = dask.compute(*joins)
-
-    actual = {
-        number: value
-        for numbers, statistic in found
-        for number, value in zip(numbers.tolist(), statistic.tolist(), strict=True)
-    }
-    expected = expected_statistic(points, points, search, exclude_self=True)
-    assert actual == {i: expected[i] for i in chosen.tolist()}
 
 
 @algorithms
