@@ -7,7 +7,6 @@ import pytest
 from distributed import get_worker
 
 from compiling import taking
-from lpe_dask import LPE
 from lpe_dask.search import (
     Cost,
     Preparation,
@@ -112,24 +111,6 @@ def test_choose_algorithm__tries_nothing_for_few_rows(monkeypatch):
 def test_choose_algorithm__tries_rows_of_any_size(scale):
     """Nothing overflows, of which NumPy would warn."""
     assert "by a trial" in chosen(scale * RNG.standard_normal((5000, 20)), 20_000)[1]
-
-
-@pytest.mark.parametrize("algorithm", ["brute", "pruned"])
-def test_fit__has_the_same_bits_whatever_is_chosen(algorithm, monkeypatch, caplog):
-    rows = RNG.integers(0, 9, (4000, 4)) * 0.1
-    expected = LPE(5, algorithm="brute").fit(rows).p_values_
-    seconds = {"brute": 1.0, "pruned": 1.0, algorithm: 0.5}
-    tried = {name: Cost(1.0, seconds[name]) for name in seconds}
-    monkeypatch.setattr(algorithm_selection, "choice_without_trial", lambda *_: None)
-    monkeypatch.setattr(algorithm_selection, "_try_each", lambda *_: tried)
-
-    with caplog.at_level("INFO"):
-        model = LPE(5, algorithm="auto").fit(rows)
-        actual = model.p_values_
-
-    assert model.algorithm_ == algorithm
-    np.testing.assert_array_equal(actual, expected)
-    assert f"algorithm={algorithm}: by a trial" in caplog.text
 
 
 def test_choose_algorithm__tries_on_a_worker(client, monkeypatch):

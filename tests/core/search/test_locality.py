@@ -59,18 +59,6 @@ def test_regions__hold_about_as_many_points_each(n_regions, n_features):
     assert sizes.max() <= 1.2 * 5000 / n_regions + 2
 
 
-def test_regions__hold_near_points():
-    """Four clusters, four regions: each cluster is one."""
-    cluster = np.random.default_rng(0).permutation(np.repeat([0, 1, 2, 3], 50))
-    centers = np.array([[0.0, 0.0], [0.0, 100.0], [900.0, 0.0], [900.0, 100.0]])
-    points = centers[cluster] + np.random.default_rng(1).standard_normal((200, 2))
-
-    regions = regions_of(points, learn_regions(points, 4))
-
-    np.testing.assert_array_equal([len(set(regions[cluster == c])) for c in range(4)], 1)
-    assert len(set(regions)) == 4
-
-
 def test_regions__hold_about_as_many_new_points_each():
     sample, points = np.random.default_rng(0).standard_normal((2, 20_000, 5))
 

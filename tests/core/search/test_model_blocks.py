@@ -12,14 +12,11 @@ from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE
-from lpe_dask.kernels import brute as tiles
 from lpe_dask.search import join as neighbors
-from lpe_dask.search.blocks import packing
 from lpe_dask.search.blocks.in_memory import RowsByRegion
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import SpooledBlock, SpoolFolder
 from lpe_dask.search.memory import MemoryEstimate
-from lpe_dask.search.preparation import Preparation
 from lpe_dask.tasks.spool import Spool, spool_at
 from waiting import eventually
 
@@ -188,23 +185,6 @@ def test_write_pieces__any_region_can_be_read(dtype, tmp_path):
                 np.testing.assert_array_equal(found_numbers, numbers[which])
                 assert found.dtype == dtype
                 assert n_in_region == last - first
-
-
-def test_write_block__is_read_back_as_it_was(tmp_path):
-    space = packing.Space(
-        "brute", Preparation(), tiles.basis(NOMINAL[:100]), with_samples=True
-    )
-    held = packing._pack(NOMINAL[:1000], 5, space, None)
-
-    spooled = SpoolFolder(str(tmp_path)).write_block(held)
-
-    for actual, wanted in (
-        (spooled.load(), held.load()),
-        (spooled.load_sample(), held.load_sample()),
-    ):
-        for left, right in zip(actual, wanted, strict=True):
-            np.testing.assert_array_equal(left, right)
-    assert spooled.load().n_rows == 1000
 
 
 def test_held_blocks__are_shared_by_copies():
