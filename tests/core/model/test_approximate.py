@@ -1,6 +1,8 @@
 """Models that miss neighbors: what is exact, what is certified, and what is refused."""
 
+import copy
 import itertools
+import pickle
 
 import dask
 import dask.dataframe as dd
@@ -197,10 +199,11 @@ def test_saved_models__score_the_same_bits(lists, tmp_path):
 
     loaded = lpe_dask.load(tmp_path / "model")
 
-    np.testing.assert_array_equal(loaded.score_samples(NEW), expected)
+    for copied in (loaded, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(copied.score_samples(NEW), expected)
+        assert copied.certificate_ == model.certificate_
     frame = dd.from_pandas(pd.DataFrame(NEW), npartitions=2)
     np.testing.assert_array_equal(loaded.score_samples(frame.values).compute(), expected)
-    assert loaded.certificate_ == model.certificate_
     assert loaded._fitted.quality == model._fitted.quality
     assert (loaded.algorithm_, loaded.recheck) == ("nn_descent", 0.9)
 
@@ -212,15 +215,6 @@ def test_calibration_size__is_20_000_by_default():
     assert plan_fit(arguments, 10_000, 50).division.n_calibration == 10_000
     arguments["calibration_size"] = 7
     assert plan_fit(arguments, 10**6, 50).division.n_calibration == 7
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{"graph": "radius", "radius": 1.0}, {"metric": "geodesic"}],
-)
-def test_nn_descent__is_refused_for_other_statistics(arguments):
-    with pytest.raises(ValueError, match="algorithm='nn_descent' is for distances"):
-        LPE(algorithm="nn_descent", **arguments).fit(NOMINAL)
 
 
 @pytest.mark.parametrize("own", mostly_full([False, True], [False]))

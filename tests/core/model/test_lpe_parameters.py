@@ -111,6 +111,10 @@ def test_check_parameters__names_the_arguments_that_it_refuses(arguments, names)
         ({"alpha": 0}, "alpha=0 must be a number between 0 and 1"),
         ({"alpha": "0.1"}, "alpha='0.1'"),
         ({"algorithm": "kd"}, "this version has algorithm in 'auto', 'brute', 'pruned'"),
+        *(
+            ({"algorithm": "nn_descent", **other}, "'nn_descent' is for distances")
+            for other in ({"graph": "radius", "radius": 1.0}, {"metric": "geodesic"})
+        ),
         ({"recheck": 0}, "recheck=0 must be a number between 0 and 1"),
         ({"calibration": "cv"}, "has calibration in 'auto', 'loo', 'split', 'conformal'"),
         ({"calibration_size": 0}, "calibration_size=0 must be a whole number"),

@@ -97,23 +97,22 @@ def test_drift__of_no_rows_is_invalid_input(model, empty):
     assert (said.rows, said.number) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        0.5, None, np.full((3, 2), 0.5), np.full((3, 1), 0.5), pd.DataFrame({"p": [0.5]}),
+TWO_COLUMNS = pd.DataFrame({"p": [0.5], "q": [0.5]})
+NO_P_VALUES = [
+    *((wrong, r"were given, .*score_samples") for wrong in (
+        0.5, None, np.full((3, 2), 0.5), np.full((3, 1), 0.5), TWO_COLUMNS[["p"]],
         da.from_array(np.full((3, 2), 0.5), chunks=(3, 1)),
-        dd.from_pandas(pd.DataFrame({"p": [0.5], "q": [0.5]}), npartitions=1),
-    ],
-    ids=lambda wrong: type(wrong).__name__,
-)  # fmt: skip
-def test_drift__refuses_other_than_one_p_value_for_each_row(model, wrong):
-    with pytest.raises(ValueError, match=r"were given, .*score_samples"):
-        drift(wrong, model)
+        dd.from_pandas(TWO_COLUMNS, npartitions=1),
+    )),
+    *((wrong, "they are between 0 and 1") for wrong in (
+        [0.5, 1.5], [-0.1], [math.inf], da.from_array([2.0])
+    )),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("wrong", [[0.5, 1.5], [-0.1], [math.inf], da.from_array([2.0])])
-def test_drift__refuses_what_is_no_p_value(model, wrong):
-    with pytest.raises(ValueError, match="they are between 0 and 1"):
+@pytest.mark.parametrize(("wrong", "message"), NO_P_VALUES)
+def test_drift__refuses_what_are_no_p_values(model, wrong, message):
+    with pytest.raises(ValueError, match=message):
         drift(wrong, model)
 
 

@@ -1,7 +1,6 @@
 """Approximate models: all that tests/core/model/test_approximate.py has no time for."""
 
 import copy
-import pickle
 from functools import partial
 
 import dask
@@ -30,7 +29,6 @@ from lpe_dask.batch import fit
 from lpe_dask.kernels import beam_search, nn_descent
 from lpe_dask.model import fitting
 from lpe_dask.model.certificate import ApproximationSettings, Certificate, draws
-from lpe_dask.pvalues import false_discovery_control
 from lpe_dask.search import MemoryEstimate, join
 from lpe_dask.search.blocks import spool_blocks
 from lpe_dask.tables import nominal_rows
@@ -52,16 +50,6 @@ def unjudged(monkeypatch, lists):
     return lists
 
 
-def test_recheck__makes_more_p_values_exact(unjudged):
-    unjudged(corrupted("-1", 0, blocks=range(9)))
-    model, exact = models(recheck=0.4)
-
-    found, right = model.score_samples(NEW), exact.score_samples(NEW)
-
-    check_exact_up_to(0.4, found, right)
-    assert (found < right).any()
-
-
 def test_offset__that_is_raised_keeps_decisions_exact(unjudged):
     unjudged(corrupted("-1", 0, blocks=range(9)))
     model, exact = map(copy.copy, models())
@@ -75,17 +63,6 @@ def test_anomaly_log_density__is_rechecked_by_what_is_compared(unjudged):
     model, exact = models(anomaly_log_density=lambda rows: rows[:, 0])
 
     check_exact_up_to(0.05, model.score_samples(NEW), exact.score_samples(NEW))
-
-
-def test_false_discoveries__are_exact_where_all_up_to_the_rate_is(unjudged):
-    unjudged(corrupted("-1", 0, blocks=range(9)))
-    model, exact = models(recheck=0.2, calibration="conformal", calibration_size=1200)
-
-    flags = false_discovery_control(model.score_samples(NEW), 0.2)
-
-    expected = false_discovery_control(exact.score_samples(NEW), 0.2)
-    assert expected.any()
-    np.testing.assert_array_equal(flags, expected)
 
 
 def test_frames_of_small_files__are_scored_beside_other_results(tmp_path):
@@ -241,23 +218,6 @@ def test_spooled_blocks__are_read_once_for_each_search(monkeypatch):
     assert len(n_searches) == 2 + 1 + 2
     assert len(set(reads)) == 4
     assert len(reads) <= 4 * len(n_searches)
-
-
-def test_check_calibration__is_that_of_the_exact_search(unjudged):
-    unjudged(corrupted("-1", 0, blocks=range(9)))
-    model, exact = models()
-
-    check, expected = model.check_calibration(), exact.check_calibration()
-
-    pd.testing.assert_frame_equal(check.table, expected.table)
-
-
-def test_copies__score_the_same_bits():
-    model, expected = good_model()
-
-    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        np.testing.assert_array_equal(copied.score_samples(NEW), expected)
-        assert copied.certificate_ == model.certificate_
 
 
 def test_run__with_a_false_discovery_rate_flags_exactly(unjudged, tmp_path):
