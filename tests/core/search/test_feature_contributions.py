@@ -1,4 +1,4 @@
-"""Which numbers prepared rows came from.
+"""What becomes of rows before they are measured, and which numbers they came from.
 
 What columns add to distances is tested by shares, in tests/core/model/test_explanation.py.
 """
@@ -160,3 +160,44 @@ def test_restored__of_two_forms_of_no_number_is_that_of_the_linear_one():
     numbers = inverse_transform(preparation, prepared, 1)
 
     np.testing.assert_allclose(numbers, [[17.3], [40.0]], rtol=1e-12)
+
+
+ROWS = np.array([[2.0, 1.0, 0.0, 4.0], [1.0, 3.0, -1.0, 8.0], [0.0, 5.0, 1.0, 0.0]])
+
+
+def test_apply__puts_codes_after_the_numbers_as_they_are():
+    preparation = learned(ROWS, "minmax", categorical=(0, 2))
+
+    prepared = preparation.apply(ROWS)
+
+    expected = [[0.25, 0.5, 2, 0], [0.75, 1, 1, -1], [1.25, 0, 0, 1]]
+    np.testing.assert_array_equal(prepared, expected)
+    np.testing.assert_array_equal(preparation.apply_float32(ROWS), expected)
+    assert preparation.n_prepared(4) == 4
+
+
+def test_apply__of_categories_alone_has_a_column_of_zeros():
+    preparation = learned(ROWS, "standard", categorical=(0, 1, 2, 3))
+
+    prepared = preparation.apply(ROWS)
+
+    np.testing.assert_array_equal(prepared, np.hstack([np.zeros((3, 1)), ROWS]))
+    assert preparation.n_prepared(4) == 5
+
+
+def test_apply__keeps_missing_codes_and_overflown_numbers_apart():
+    preparation = Preparation(factor=np.array([2.0**1000]), categorical=(1,))
+
+    prepared = preparation.apply(np.array([[1e300, 2.0], [1.0, np.nan], [np.nan, 1.0]]))
+
+    largest = np.finfo(float).max
+    expected = [[largest, 2.0], [2.0**1000, np.nan], [np.nan, 1.0]]
+    np.testing.assert_array_equal(prepared, expected)
+
+
+def test_learn_preparation__says_which_column_cannot_be_scaled_among_categories():
+    rows = ROWS.copy()
+    rows[:, 1] = [-1.7e308, 0.0, 1.7e308]
+
+    with pytest.raises(ValueError, match="range of column 1 is too large"):
+        learned(rows, "minmax", categorical=(0, 2))

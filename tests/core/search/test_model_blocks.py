@@ -13,6 +13,7 @@ from distributed import Client, LocalCluster
 
 from lpe_dask import LPE
 from lpe_dask.search import join as neighbors
+from lpe_dask.search.blocks import spool_blocks
 from lpe_dask.search.blocks.in_memory import RowsByRegion
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import SpooledBlock, SpoolFolder
@@ -172,12 +173,12 @@ def test_write_pieces__any_region_can_be_read(dtype, tmp_path):
 
     spooled = SpoolFolder(str(tmp_path)).write_pieces(pieces)
 
-    np.testing.assert_array_equal(spooled.sizes(), [40, 0, 60])
+    np.testing.assert_array_equal(spool_blocks.sizes(), [40, 0, 60])
     for region, first, last in [(0, 0, 40), (1, 40, 40), (2, 40, 100)]:
         for start, stop in [(0, 1000), (0, 0), (10, 20), (35, 60), (70, 80)]:
             which = slice(min(first + start, last), min(first + stop, last))
             for some in (
-                spooled.read(region, start, stop),
+                spool_blocks.read(region, start, stop),
                 pieces.read(region, start, stop),
             ):
                 found, found_numbers, n_in_region = some
@@ -220,3 +221,13 @@ def test_blocks__are_not_removed_by_those_they_were_sent_to(tmp_path):
     del blocks, task, entry
     gc.collect()
     assert eventually(lambda: list(tmp_path.iterdir()) == [])
+
+
+def test_new_entry__says_once_that_a_storage_is_not_available(monkeypatch):
+    def refuse(place):
+        raise ConnectionError("the storage is not available. Start again.")
+
+    monkeypatch.setattr(spool_blocks, "spool_at", refuse)
+
+    with pytest.raises(OSError, match=r"them: .* available\. Start again\. Name a folder"):
+        spool_blocks.new_entry()
