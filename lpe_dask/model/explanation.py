@@ -44,6 +44,9 @@ from lpe_dask.tasks import compute, eager_scope
 
 logger = logging.getLogger(__name__)
 
+#: P-values and statistic of some rows.
+_Known = tuple[NDArray[np.float64], NDArray[np.float64]]
+
 #: Characters of a frequent value.
 _MAX_CHARACTERS = 40
 
@@ -122,13 +125,9 @@ def _in_one_form(*frames: pd.DataFrame) -> Iterator[NDArray[Any]]:
 def explain(fitted: Fitted, X: Any, top: int, rows: Rows | None = None) -> pd.DataFrame:
     """Return the result of `LPE.explain`; computes."""
     _check_count("top", top)
+    found = explain_rows(fitted, *_queries(fitted, X, rows))
     if rows is None:
-        found = explain_rows(fitted, _collect_rows(fitted, X))
         _warn_of_fitted_rows(found.distances)
-    else:
-        places = _places_of(fitted, X, rows)
-        numbers = reference_ids(fitted, places)
-        found = explain_rows(fitted, *_fitted_rows(fitted, places), numbers)
     return found.table(int(top))
 
 
@@ -136,7 +135,7 @@ def explain(fitted: Fitted, X: Any, top: int, rows: Rows | None = None) -> pd.Da
 def explain_rows(
     fitted: Fitted,
     values: pd.DataFrame,
-    known: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
+    known: _Known | None = None,
     numbers: NDArray[np.int64] | None = None,
     is_hidden: NDArray[np.bool_] | None = None,
     names: Sequence[Any] | None = None,
@@ -170,11 +169,12 @@ def explain_rows(
     nominal = in_input_types(
         inverse_transform(preparation, found.nearest, fitted.n_features)
     )
+    usual = _usual_texts(typical.usual, in_input_types)
     return Explanation(
         [names[place] for place in shown],
         values.iloc[:, shown],
         nominal.iloc[:, shown],
-        [_usual_texts(typical.usual, in_input_types)[place] for place in shown],
+        [usual[place] for place in shown],
         p_values, statistic, shares, found.distances, typical.shares[shown],
         np.argsort(-np.nan_to_num(shares), axis=1, kind="stable"),
         np.all(found.shares < MIN_SHARE, axis=1),
@@ -237,13 +237,7 @@ def nearest_nominal(
             f"n={n} is more than the {most} nominal rows that rows are measured among. "
             f"Give {most} or less."
         )
-    own = None
-    if rows is None:
-        values = _collect_rows(fitted, X)
-    else:
-        places = _places_of(fitted, X, rows)
-        values, _ = _fitted_rows(fitted, places)
-        own = reference_ids(fitted, places)
+    values, _, own = _queries(fitted, X, rows)
     queries = _rows_of(fitted, values)
     found, (in_numbers,) = fitted.reference.nearest(queries, int(n), own), compute(queries)
     is_measured = np.isfinite(in_numbers).all(axis=1)
@@ -275,6 +269,16 @@ def _check_count(name: str, count: Any) -> None:
         raise ValueError(f"{name}={count!r} must be a whole number of at least 1.")
 
 
+def _queries(
+    fitted: Fitted, X: Any, rows: Rows | None
+) -> tuple[pd.DataFrame, _Known | None, NDArray[np.int64] | None]:
+    """Return new rows, or fitted ones and what `explain_rows` takes of them; computes."""
+    if rows is None:
+        return _collect_rows(fitted, X), None, None
+    places = _places_of(fitted, X, rows)
+    return *_fitted_rows(fitted, places), reference_ids(fitted, places)
+
+
 def _places_of(fitted: Fitted, X: Any, rows: Rows) -> NDArray[np.int64]:
     """Return the places of fitted rows; raises ValueError where they cannot be had."""
     origin = fitted.nominal.origin
@@ -299,9 +303,7 @@ def _places_of(fitted: Fitted, X: Any, rows: Rows) -> NDArray[np.int64]:
     return places.astype(np.int64)
 
 
-def _fitted_rows(
-    fitted: Fitted, places: NDArray[np.int64]
-) -> tuple[pd.DataFrame, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def _fitted_rows(fitted: Fitted, places: NDArray[np.int64]) -> tuple[pd.DataFrame, _Known]:
     """Return rows that were fitted, and their p-values and statistic; computes."""
     assert fitted.nominal.origin is not None
     X = fitted.nominal.origin.rows
