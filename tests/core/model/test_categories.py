@@ -13,7 +13,6 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 
 import lpe_dask
 from choosing import mostly_dealt, mostly_full
@@ -188,17 +187,6 @@ def test_auto__chooses_the_calibration_by_the_numbers_alone():
     assert kinds == ["conformal", "loo", "loo"]
 
 
-def test_check_calibration__with_categories():
-    nominal = table(600, 2)
-    checks = [
-        LPE(4, categorical=CATEGORICAL, random_state=0).fit(X).check_calibration()
-        for X in (nominal, dask_frame(nominal))
-    ]
-
-    assert checks[0].holds
-    pd.testing.assert_frame_equal(checks[0].table, checks[1].table)
-
-
 def test_check_calibration__of_other_rows_takes_what_is_unknown_for_one_value():
     nominal = pd.DataFrame({"c": ["a", "b"] * 20, "x": 1.0})
     other = pd.DataFrame({"c": [f"level {i}" for i in range(100)], "x": 1.0})
@@ -229,34 +217,22 @@ def test_check_calibration__codes_rows_once(kind, monkeypatch):
         return original(column, *arguments, **options)
 
     monkeypatch.setattr(partitions, "coded", noted)
-    model.check_calibration()
+    assert model.check_calibration().holds is not False
 
     assert sum(coded) == len(CATEGORICAL) * len(NOMINAL)
 
 
-SAVED_KINDS = ["pandas", "array", "dask frame", "csv"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "calibration"),
-    mostly_dealt(SAVED_KINDS, CALIBRATIONS),
-)
-def test_load__gives_the_same_bits(tmp_path, kind, calibration):
-    arguments = {"calibration": calibration, "random_state": 0, "scale": "minmax"}
-    model = LPE(4, categorical=columns_of(kind), **arguments).fit(KINDS[kind](NOMINAL))
-
+@pytest.mark.parametrize("kind", ["array", "csv"])
+def test_load__knows_the_levels(tmp_path, kind):
+    model = LPE(4, categorical=columns_of(kind), **GIVEN).fit(KINDS[kind](NOMINAL))
     model.save(tmp_path / "model")
-    loaded = lpe_dask.load(tmp_path / "model")
-    loaded.save(tmp_path / "again")
 
-    again = clone(loaded).fit(KINDS[kind](NOMINAL))
+    loaded = lpe_dask.load(tmp_path / "model")
+
     new = NEW.assign(port=NEW["port"].astype(str)) if kind == "csv" else NEW
-    pickled = pickle.loads(pickle.dumps(model))
-    for other in (loaded, lpe_dask.load(tmp_path / "again"), again, pickled):
-        np.testing.assert_array_equal(
-            computed(other.score_samples(new)), computed(model.score_samples(new))
-        )
-        assert other.categorical == columns_of(kind)
+    for some in (loaded, pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(computed(some.score_samples(new)), right()[0])
+    assert loaded.categorical == columns_of(kind)
     manifest = json.loads((tmp_path / "model" / MANIFEST_NAME).read_text())
     assert manifest["categories"]["levels"] == [
         ["7", "tcp", "udp"], [False, True], ["high", "low"],
