@@ -25,6 +25,10 @@ OWN = ["p_values_", "statistic_"]
 METHODS = ["score_samples", "statistic", "predict", "explain", "nearest_nominal"]
 
 
+def unfitted(name):
+    return LPE(**{"random_state": 0, "alpha": 0.1} | ESTIMATORS[name])
+
+
 def results(model, rows):
     """Return all that a model says of rows, and of its own if it has them."""
     said = [getattr(model, method)(rows) for method in METHODS]
@@ -46,7 +50,7 @@ def expected():
     def found(name):
         if name not in known:
             with dask.config.set(scheduler="sync"):
-                model = LPE(random_state=0, alpha=0.1, **ESTIMATORS[name]).fit(NOMINAL)
+                model = unfitted(name).fit(NOMINAL)
                 known[name] = results(model, NEW)
         return known[name]
 
@@ -86,8 +90,7 @@ def test_results__have_the_same_bits(name, place, expected, request, tmp_path, m
         config["scheduler"] = scheduler
 
     with dask.config.set(config):
-        model = LPE(random_state=0, alpha=0.1, **ESTIMATORS[name])
-        model.fit(dd.from_pandas(NOMINAL, chunksize=n_rows))
+        model = unfitted(name).fit(dd.from_pandas(NOMINAL, chunksize=n_rows))
         rows = dd.from_pandas(NEW, chunksize=n_rows - 10)
         assert_same(results(model, rows), right)
         model.save(tmp_path / "model")
