@@ -72,8 +72,8 @@ def rounding(oracle, rows, own=None):
     largest = np.abs([*oracle.prepared(rows[is_known]), *oracle.reference]).max()
     nearest = oracle.nearest(rows, oracle.arguments["n_neighbors"] or 20, own)
     for i, of_row in enumerate(nearest):
-        smallest = min((d for d, _ in of_row if d > 0), default=np.inf)
-        error[i] = 1e-13 * largest / smallest
+        total = sum(d for d, _ in of_row)
+        error[i] = 1e-14 * largest * len(of_row) / total if total > 0 else 0.0
     return error
 
 
@@ -89,9 +89,11 @@ def check_nominal_values(reasons, oracle, rows):
         found = nominal.iloc[[number]].astype(object)
         found.loc[:, shown] = of_row
         if oracle.factor is not None:
-            largest = 1e-9 * nominal.abs().max().max()
-            right = nominal.iloc[number].to_numpy()
-            np.testing.assert_allclose(of_row.astype(float), right, rtol=1e-9, atol=largest)
+            largest = nominal.abs().max().max()
+            if oracle.arguments["scale"] is not None:
+                largest = max(1.0, largest)  # a constant column keeps its unit
+            right, atol = nominal.iloc[number].to_numpy(), 1e-9 * largest
+            np.testing.assert_allclose(of_row.astype(float), right, rtol=1e-9, atol=atol)
         else:
             assert oracle.prepared(found) == [oracle.reference[number]]
 
