@@ -12,11 +12,9 @@ from urllib.parse import unquote
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
 import lpe_dask
-from calling import COMMAND
-from lpe_dask.cli import commands
+from calling import COMMAND, THREADS, invoke
 
 
 @pytest.fixture
@@ -25,10 +23,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(commands.cli, arguments)
 
 
 def test_demo__says_what_is_found_and_how_often_by_mistake(folder):
@@ -90,7 +84,7 @@ def test_demo__ends_with_a_command_that_does_the_same(folder, monkeypatch, is_on
     command = invoke("demo").stdout.splitlines()[-1]
     program, arguments = re.fullmatch("(.*?) (score .*)", command).groups()
 
-    again = invoke(*shlex.split(arguments), "--scheduler", "threads")
+    again = invoke(*shlex.split(arguments), *THREADS)
 
     [folder] = folder.glob("lpe-dask-demo-*")
     assert program == ("lpe-dask" if is_on_path else f"{sys.executable} -m lpe_dask")

@@ -5,9 +5,8 @@ import sys
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
-from lpe_dask.cli.commands import cli
+from calling import THREADS, invoke
 
 #: Clear the screen, set its title, ring; C1 of eight bits; NUL; turn the direction around.
 EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\0\r\u202e\u2028"
@@ -34,7 +33,7 @@ def table(tmp_path):
 
 def command(*arguments):
     """Run a command, check what it prints, and return exit code and text."""
-    result = CliRunner().invoke(cli, [*map(str, arguments)])
+    result = invoke(*arguments)
     assert is_clean(result.output)
     assert max(map(len, result.output.split("\n"))) < 20_000
     return result.exit_code, result.output
@@ -42,7 +41,7 @@ def command(*arguments):
 
 def test_commands__print_data_that_do_nothing(table, tmp_path):
     out = tmp_path / f"out{EVIL.replace(chr(0), '')}"
-    threads = ("--scheduler", "threads", "--debug")
+    threads = (*THREADS, "--debug")
     categorical = ("--categorical", "auto", "--exclude", "id\x1b[2J")
     code, text = command("score", table, "--output", out, *categorical, *threads)
     assert code == 0, text
@@ -57,11 +56,11 @@ def test_commands__print_data_that_do_nothing(table, tmp_path):
 
 
 def test_commands__print_hints_and_errors_that_do_nothing(table, tmp_path):
-    out, threads = tmp_path / "out", ("--scheduler", "threads")
-    code, text = command("score", table, "--output", out, *threads)
+    out = tmp_path / "out"
+    code, text = command("score", table, "--output", out, *THREADS)
     assert code == 2
     assert "--categorical" in text
-    assert command("score", f"{tmp_path}/absent{EVIL}", "--output", out, *threads)[0] == 2
+    assert command("score", f"{tmp_path}/absent{EVIL}", "--output", out, *THREADS)[0] == 2
     assert command("score", table, "--output", out, "--algorithm", EVIL)[0] == 2
     assert command("score", table, "--output", out, f"--{EVIL}")[0] == 2
     assert command(f"{EVIL}")[0] == 2
@@ -73,7 +72,7 @@ def test_commands__print_hints_and_errors_that_do_nothing(table, tmp_path):
 
 @pytest.mark.full
 def test_commands__print_the_same_into_a_pipe(table, tmp_path):
-    given = ("--output", tmp_path / "out", "--scheduler", "threads")
+    given = ("--output", tmp_path / "out", *THREADS)
     command = [sys.executable, "-m", "lpe_dask", "score", table, *given]
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 2

@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
 import lpe_dask
+from calling import THREADS, invoke
 from lpe_dask.batch.summary import read_summary
-from lpe_dask.cli import commands
 
 JOB = """
 [model]
@@ -20,10 +19,6 @@ output = "out/{name}"
 [cluster]
 scheduler = "threads"
 """
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(commands.cli, list(map(str, arguments)))
 
 
 def rows(seed, shift=0.0, n_rows=300):
@@ -44,10 +39,8 @@ def files(tmp_path, monkeypatch):
 
 
 def score(name, *options):
-    return invoke(
-        "score", f"{name}.parquet", "--model", "model", "--output", f"out/{name}",
-        "--scheduler", "threads", *options,
-    )  # fmt: skip
+    data, place = f"{name}.parquet", f"out/{name}"
+    return invoke("score", data, "--model", "model", "--output", place, *THREADS, *options)
 
 
 @pytest.mark.parametrize(("name", "code"), [("same", 0), ("other", 3)])
@@ -76,75 +69,59 @@ def test_fail_on_drift__asks_for_a_test_of_a_single_run(name, verdict):
     assert read_summary(f"out/{name}")["drift"]["verdict"] == verdict
 
 
-@pytest.mark.parametrize("calibration", ["auto", "loo", "split"])
-def test_fail_on_drift__of_a_single_run_takes_rows_measured_as_new_ones(calibration):
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "p-values are ranks"),
+        *(
+            (
+                ["--nominal", "other.parquet", "--calibration", calibration],
+                f"and not '{calibration}'. Give that (--calibration conformal)",
+            )
+            for calibration in ("auto", "loo", "split")
+        ),
+    ],
+)
+def test_fail_on_drift__is_refused_where_drift_cannot_be_tested(options, said):
+    """Rows have to be measured as new ones are."""
     result = invoke(
         "score", "same.parquet", "--columns", "speed,load", "--output", "out/fit",
-        "--nominal", "other.parquet", "--scheduler", "threads", "--fail-on-drift",
-        "--calibration", calibration,
+        *THREADS, "--fail-on-drift", *options,
     )  # fmt: skip
 
     assert result.exit_code == 2
-    assert f"and not '{calibration}'. Give that (--calibration conformal)" in result.stderr
+    assert said in result.stderr
     assert not Path("out/fit").exists()
 
 
-def test_fail_on_drift__is_refused_where_drift_cannot_be_tested():
-    result = invoke(
-        "score", "same.parquet", "--columns", "speed,load", "--output", "out/own",
-        "--scheduler", "threads", "--fail-on-drift",
-    )  # fmt: skip
+def test_report__makes_the_page_that_a_run_has_not_made():
+    for result in (
+        score("same", "--no-report"),
+        invoke("run", "other.toml", "--no-report"),
+    ):
+        assert result.exit_code == 0, result.output
+    assert list(Path("out").glob("*/_report.html")) == []
 
-    assert result.exit_code == 2
-    assert "p-values are ranks" in result.stderr
-
-
-@pytest.mark.parametrize("command", ["score", "run"])
-def test_no_report__makes_no_page(command):
-    result = (
-        score("same", "--no-report")
-        if command == "score"
-        else invoke("run", "same.toml", "--no-report")
-    )
-
-    assert result.exit_code == 0, result.output
-    assert not Path("out/same/_report.html").exists()
-    assert Path("out/same/_summary.json").exists()
-
-
-def test_private__keeps_columns_out_of_the_reasons():
-    result = score("same", "--private", "speed,id")
-
-    assert result.exit_code == 0, result.output
-    told = read_summary("out/same")["reasons"]["rows"]
-    assert {c["column"] for row in told for c in row["columns"]} == {"load"}
-    assert all(row["id_columns"] == {} for row in told)
-    assert score("other", "--private", "sped").exit_code == 2
-
-
-def test_report__makes_the_page_again():
-    score("same", "--no-report")
-
-    result = invoke("report", "out/same")
+    result, refused = invoke("report", "out/same"), invoke("report", "nothing")
 
     assert result.exit_code == 0, result.output
     assert "written to out/same/_report.html" in result.stderr
     assert Path("out/same/_report.html").exists()
-    refused = invoke("report", "nothing")
     assert refused.exit_code == 2
     assert "no summary of a finished run in nothing" in refused.stderr
 
 
 def test_explain__prints_reasons_and_works_out_more():
-    score("other")
+    score("other", "--private", "load")
 
-    few = invoke("explain", "out/other", "--top", 3, "--scheduler", "threads")
-    many = invoke("explain", "out/other", "--top", 80, "--scheduler", "threads")
+    few = invoke("explain", "out/other", "--top", 3, *THREADS)
+    many = invoke("explain", "out/other", "--top", 80, *THREADS)
 
     assert (few.exit_code, many.exit_code) == (0, 0), few.output + many.output
     assert len(few.stdout.splitlines()) == 4
     assert len(many.stdout.splitlines()) == 81
     assert "speed=" in few.stdout
+    assert "load=" not in few.stdout
     assert "all columns are in out/other/_reasons.pqt" in few.stderr
     stored = pd.read_parquet("out/other/_reasons.pqt")
     assert stored.groupby(["part", "row"]).ngroups == 80
@@ -154,7 +131,7 @@ def test_explain__says_what_is_missing():
     assert invoke("explain", "nothing").exit_code == 2
     score("same", "--keep", "id")
 
-    result = invoke("explain", "out/same", "--top", 200, "--scheduler", "threads")
+    result = invoke("explain", "out/same", "--top", 200, *THREADS)
 
     assert result.exit_code == 2
     assert "speed" in result.stderr
