@@ -15,7 +15,7 @@ from benchmarks import machine
 from benchmarks.cases import GROUPS, Case
 from benchmarks.measure import measure
 from benchmarks.report import report
-from benchmarks.worker import Processes, without_avx512
+from benchmarks.worker import without_avx512
 
 BUILD = Path(__file__).parents[2] / "build" / "benchmarks"
 
@@ -66,16 +66,15 @@ def main(
     path = output / "results.json"
     records = json.loads(path.read_text()) if path.exists() else {}
     has_failed = False
-    with Processes() as processes:
-        for case in cases:
-            click.echo(case.name)
-            record = measure(case.shrunk() if quick else case, processes, repeats)
-            records[case.name] = record | {"quick": quick, "machine": machine.describe()}
-            path.write_text(json.dumps(records, indent=1) + "\n")
-            for label, found in record["runs"].items():
-                if "failed" in found:
-                    has_failed = True
-                    click.echo(f"{label} failed: {found['failed']}")
+    for case in cases:
+        click.echo(case.name)
+        record = measure(case.shrunk() if quick else case, repeats)
+        records[case.name] = record | {"quick": quick, "machine": machine.describe()}
+        path.write_text(json.dumps(records, indent=1) + "\n")
+        for label, found in record["runs"].items():
+            if "failed" in found:
+                has_failed = True
+                click.echo(f"{label} failed: {found['failed']}")
     (output / "report.md").write_text(report(records))
     click.echo(f"report: {output / 'report.md'}")
     sys.exit(1 if has_failed else 0)

@@ -101,7 +101,7 @@ class Group:
     Attributes
     ----------
     name, title : str
-    cases : tuple of Case
+    cases : list of Case
     median : Target, optional
         Of the ratios that the first target of each case is about.
     shows_memory : bool
@@ -109,7 +109,7 @@ class Group:
 
     name: str
     title: str
-    cases: tuple[Case, ...]
+    cases: list[Case]
     median: Target | None = None
     shows_memory: bool = False
 
@@ -117,14 +117,30 @@ class Group:
 OURS = Run("lpe_dask", "fit")
 BRUTE = Run("brute", "fit", arguments={"algorithm": "brute"})
 PRUNED = Run("pruned", "fit", arguments={"algorithm": "pruned"})
+BARE = Run("bare kernel", "bare kernel")
 FAISS = Run("faiss", "faiss")
 SKLEARN = Run("scikit-learn", "scikit-learn")
-TREES = (Run("cKDTree", "cKDTree"), Run("pykdtree", "pykdtree"))
+TREE = Run("pykdtree", "pykdtree")
 PYOD = Run("PyOD", "PyOD")
+PROCESSES = tuple(
+    replace(BRUTE, label=label, contender=f"fit on {label}")
+    for label in ("2 processes", "1 process")
+)
 
 
-def _target(label: str, required: float, aim: float) -> Target:
-    return Target((label,), required, aim)
+def _case(
+    kind: str,
+    n_rows: int,
+    n_features: int,
+    runs: tuple[Run, ...],
+    *targets: tuple[str, float, float],
+    source: str = "gaussian",
+    n_queries: int = 0,
+) -> Case:
+    """Return a case; a target begins with the label of its run."""
+    name = f"{kind}-d{n_features}-n{n_rows // 1000}k"
+    wanted = tuple(Target((label,), *bounds) for label, *bounds in targets)
+    return Case(name, source, n_rows, n_features, runs, wanted, n_queries)
 
 
 #: Features -> (required, aim) of the time of faiss over ours.
@@ -140,16 +156,15 @@ FAISS_ON_GAUSSIAN = {
 def _gaussian(n_features: int) -> Case:
     runs = (OURS, FAISS, SKLEARN)
     if n_features <= 8:  # beyond, trees look at nearly every row
-        runs += TREES
+        runs += (TREE,)
     if n_features in (8, 64):
         runs += (PYOD,)
-    targets = (_target("scikit-learn", 2.0, 4.0),)
+    targets = [("scikit-learn", 2.0, 4.0)]
     if n_features in FAISS_ON_GAUSSIAN:
-        targets = (_target("faiss", *FAISS_ON_GAUSSIAN[n_features]), *targets)
+        targets.insert(0, ("faiss", *FAISS_ON_GAUSSIAN[n_features]))
     if n_features == 2:
-        targets += (Target(("cKDTree", "pykdtree"), 0.8, 1.2),)
-    name = f"gaussian-d{n_features}"
-    return Case(name, "gaussian", 100_000, n_features, runs, targets)
+        targets.append(("pykdtree", 0.8, 1.2))
+    return _case("gaussian", 100_000, n_features, runs, *targets)
 
 
 #: Features -> (required, aim) of the time of faiss over that of brute force.
@@ -162,20 +177,8 @@ FAISS_ON_BRUTE = {
 }
 
 
-def _brute(n_rows: int, n_features: int) -> Case:
-    targets = (_target("faiss", *FAISS_ON_BRUTE[n_features]),)
-    name = f"brute-d{n_features}-n{n_rows // 1000}k"
-    return Case(name, "gaussian", n_rows, n_features, (BRUTE, FAISS), targets)
-
-
-def _few_columns(n_rows: int, n_features: int) -> Case:
-    targets = (_target("pykdtree", 1.0, 1.5),)
-    name = f"columns-d{n_features}-n{n_rows // 1000}k"
-    return Case(name, "gaussian", n_rows, n_features, (OURS, TREES[1]), targets)
-
-
 def _table(source: str, n_rows: int, n_features: int) -> Case:
-    peers = (FAISS, SKLEARN) + (TREES[1:] if n_features <= 10 else ())
+    peers = (FAISS, SKLEARN) + ((TREE,) if n_features <= 10 else ())
     peers = tuple(replace(peer, may_be_off=True) for peer in peers)
     targets = (
         Target(tuple(peer.label for peer in peers), 1.0, 1.3),
@@ -186,60 +189,41 @@ def _table(source: str, n_rows: int, n_features: int) -> Case:
 
 
 def _small(n_rows: int) -> Case:
-    runs = (Run("score", "score"), FAISS, SKLEARN, Run("bare kernel", "bare kernel"))
+    runs = (Run("score", "score"), FAISS, SKLEARN, BARE)
     targets = (Target(("faiss", "scikit-learn"), 1.0, 1.0),) if n_rows == 5000 else ()
     return Case(f"small-n{n_rows}", "gaussian", n_rows, 62, runs, targets)
-
-
-def _clusters(n_features: int) -> Case:
-    targets = (_target("faiss", 5.0, 8.0), _target("scikit-learn", 2.0, 4.0))
-    runs = (OURS, FAISS, SKLEARN)
-    name = f"clusters-d{n_features}"
-    return Case(name, "clusters", 100_000, n_features, runs, targets)
 
 
 def _neighbors(n_features: int) -> Case:
     peers = ("faiss", "pykdtree") if n_features <= 8 else ("faiss",)
     runs = (Run("K = 250", "fit", 250), Run("K = 20", "fit", 20))
     runs += tuple(Run(f"{peer}, K = 250", peer, 250) for peer in peers)
-    targets = tuple(_target(f"{peer}, K = 250", 1.0, 2.0) for peer in peers)
-    name = f"neighbors-d{n_features}"
-    return Case(name, "gaussian", 100_000, n_features, runs, targets)
+    targets = [(run.label, 1.0, 2.0) for run in runs[2:]]
+    return _case("neighbors", 100_000, n_features, runs, *targets)
 
 
 def _dask(n_rows: int, n_features: int) -> Case:
-    runs = (
-        Run("bare kernel", "bare kernel"),
-        replace(BRUTE, label="2 threads"),
-        replace(BRUTE, label="2 processes", contender="fit on 2 processes"),
-    )
-    targets = (_target("2 threads", 1.15, 1.05), _target("2 processes", 1.15, 1.05))
-    return Case(f"dask-d{n_features}", "gaussian", n_rows, n_features, runs, targets)
+    runs = (BARE, replace(BRUTE, label="2 threads"), PROCESSES[0])
+    targets = [(run.label, 1.15, 1.05) for run in runs[1:]]
+    return _case("dask", n_rows, n_features, runs, *targets)
 
 
 def _predict(source: str) -> Case:
-    level = {"alpha": 0.05}
-    runs = (
-        Run("predict", "predict", arguments=level),
-        Run("score_samples", "score_samples", arguments=level),
+    runs = tuple(
+        Run(method, method, arguments={"alpha": 0.05})
+        for method in ("predict", "score_samples")
     )
-    targets = (_target("score_samples", 3.0, 6.0),)
-    return Case(f"predict-{source}", source, 400_000, 32, runs, targets, n_queries=100_000)
-
-
-def _processes() -> Case:
-    runs = (
-        replace(BRUTE, label="2 processes", contender="fit on 2 processes"),
-        replace(BRUTE, label="1 process", contender="fit on 1 process"),
-    )
-    targets = (_target("1 process", 1.7, 1.95),)
-    return Case("processes-d8", "gaussian", 200_000, 8, runs, targets)
+    return _case(
+        f"predict-{source}", 400_000, 32, runs, ("score_samples", 3.0, 6.0),
+        source=source, n_queries=100_000,
+    )  # fmt: skip
 
 
 def _whole(
-    name: str, source: str, n_rows: int, n_features: int, k: int, **arguments: Any
+    name: str, source: str, n_rows: int, n_features: int, k: int | None = None, **more: Any
 ) -> Case:
-    return Case(name, source, n_rows, n_features, (Run("score", "score", k, arguments),))
+    run = Run("score", "score", k or neighbors_rule(n_rows), more)
+    return Case(name, source, n_rows, n_features, (run,))
 
 
 #: Source, rows and columns of the tables.
@@ -270,58 +254,72 @@ GROUPS = (
     Group(
         "brute",
         "Brute force, one Gaussian",
-        tuple(
-            _brute(n_rows, n_features)
-            for n_features in FAISS_ON_BRUTE
+        [
+            _case("brute", n_rows, d, (BRUTE, FAISS), ("faiss", *FAISS_ON_BRUTE[d]))
+            for d in FAISS_ON_BRUTE
             for n_rows in (20_000, 100_000)
-            if n_rows * n_features < 50_000_000
-        ),
+            if n_rows * d < 50_000_000
+        ],
     ),
     Group(
         "columns",
         "Few columns, one Gaussian",
-        tuple(
-            _few_columns(n_rows, n_features)
-            for n_features in (2, 3, 5)
+        [
+            _case("columns", n_rows, d, (OURS, TREE), ("pykdtree", 1.0, 1.5))
+            for d in (2, 3, 5)
             for n_rows in (100_000, 1_000_000)
-        ),
+        ],
     ),
     Group(
         "tables",
         "Tables, real and imitated",
-        tuple(_table(*table) for table in TABLES),
+        [_table(*table) for table in TABLES],
         median=Target((), 3.0, 5.0),
     ),
-    Group("small", "Small tables, 62 columns", tuple(map(_small, (1000, 5000, 10_000)))),
+    Group("small", "Small tables, 62 columns", [_small(n) for n in (1000, 5000, 10_000)]),
+    Group("gaussian", "One Gaussian", [_gaussian(2**i) for i in range(1, 9)]),
     Group(
-        "gaussian",
-        "One Gaussian",
-        tuple(map(_gaussian, (2, 4, 8, 16, 32, 64, 128, 256))),
+        "clusters",
+        "Clusters",
+        [
+            _case(
+                "clusters", 100_000, d, (OURS, FAISS, SKLEARN), ("faiss", 5.0, 8.0),
+                ("scikit-learn", 2.0, 4.0), source="clusters",
+            )
+            for d in (8, 16, 32)
+        ],
     ),
-    Group("clusters", "Clusters", tuple(map(_clusters, (8, 16, 32)))),
-    Group("neighbors", "More neighbors", tuple(map(_neighbors, (8, 16)))),
+    Group("neighbors", "More neighbors", [_neighbors(8), _neighbors(16)]),
     Group(
         "dask",
         "A fit through Dask, over its bare kernel",
-        (_dask(200_000, 8), _dask(80_000, 64)),
+        [_dask(200_000, 8), _dask(80_000, 64)],
     ),
     Group(
         "predict",
         "Labels only, 100,000 new rows",
-        (_predict("gaussian"), _predict("clusters")),
+        [_predict("gaussian"), _predict("clusters")],
     ),
-    Group("processes", "A second process", (_processes(),)),
+    Group(
+        "processes",
+        "A second process",
+        [
+            _case(
+                "processes", 200_000, 8,
+                PROCESSES,
+                ("1 process", 1.7, 1.95),
+            )
+        ],
+    ),
     Group(
         "whole",
         "Whole tables, each row against all others",
-        (
-            _whole("million", "clusters", 1_000_000, 8, neighbors_rule(1_000_000)),
+        [
+            _whole("million", "clusters", 1_000_000, 8),
             _whole("million-k20", "clusters", 1_000_000, 8, 20),
-            _whole("http", "http", 567_498, 3, neighbors_rule(567_498), scale="standard"),
-            _whole(
-                "cover", "cover", 286_048, 10, neighbors_rule(286_048), scale="standard"
-            ),
-        ),
+            _whole("http", "http", 567_498, 3, scale="standard"),
+            _whole("cover", "cover", 286_048, 10, scale="standard"),
+        ],
         shows_memory=True,
     ),
-)
+)  # fmt: skip

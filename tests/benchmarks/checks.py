@@ -1,58 +1,36 @@
-"""Whether a result is right. A time counts only if its result passed: see `Check`."""
+"""Whether a result is right. A time counts only if its result passed."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.contract import Array, Check, Problem
+from benchmarks.contract import Array, Problem
 
 #: Rows that are compared with the definition.
 N_JUDGED = 100
 
-#: What float32 sums of squared differences can be off by, relative to a distance: half of
-#: d + 2 roundings of 6e-8, at the eight features that trees are given at most. Sums in
-#: float64 that are rounded to float32 at the end are closer.
-DIFFERENCES = 1e-6
 
-#: The same for ``|x|^2 - 2 x.y + |y|^2`` in float32. Its error is absolute, some 1e-7 of
-#: the squared norms, so the densest rows are the worst: a K-th distance of 0.03 at norms of
-#: 1 (two features, 100,000 rows) may be off by 1e-4, and a few by more. The ``deviation``
-#: that is recorded tells how far they really are.
-PRODUCTS = 1e-3
-
-
-def equal_radii(
-    result: Array, problem: Problem, expected: Array | None
+def check_radii(
+    result: Array, problem: Problem, expected: Array | None, tolerance: float
 ) -> dict[str, float]:
-    """Check for equality of every bit: with the first result, else with the definition."""
-    np.testing.assert_array_equal(*_side_by_side(result, problem, expected))
+    """Raise AssertionError where a radius is farther off than a relative tolerance.
+
+    Compared are all rows with those of the first contender, if it had the same problem
+    (``expected``), and otherwise a few rows with the definition.
+    """
+    actual, desired = _side_by_side(result, problem, expected)
+    np.testing.assert_allclose(actual, desired, rtol=tolerance, atol=0)
     return {}
 
 
-def close_radii(tolerance: float) -> Check:
-    """Return the check for equality up to a relative ``tolerance``.
-
-    It tells the largest relative ``deviation``.
-    """
-
-    def check(result: Array, problem: Problem, expected: Array | None) -> dict[str, float]:
-        actual, desired = _side_by_side(result, problem, expected)
-        np.testing.assert_allclose(actual, desired, rtol=tolerance)
-        return {"deviation": float(np.max(np.abs(actual / desired - 1)))}
-
-    return check
-
-
 def share_off(result: Array, problem: Problem, expected: Array | None) -> dict[str, float]:
-    """Tell the share of rows whose radius is off by more than a hundredth."""
+    """Return the share of rows whose radius is ``off`` by more than a hundredth."""
     actual, desired = _side_by_side(result, problem, expected)
     return {"off": float(np.mean(np.abs(actual - desired) > 0.01 * desired))}
 
 
-def falling_with_radii(
-    result: Array, problem: Problem, expected: Array | None = None
-) -> dict[str, float]:
+def reorder_params(result: Array, problem: Problem) -> dict[str, float]:
     """Check p-values or labels: of two judged rows, the farther one has no larger value."""
     rows, queries = problem.rows, problem.queries
     if ("scale", "standard") in problem.arguments:
@@ -69,23 +47,10 @@ def falling_with_radii(
     return {}
 
 
-def p_values_of_labels(
-    result: Array, problem: Problem, expected: Array | None
-) -> dict[str, float]:
-    """Check p-values, also against the labels that are ``expected``."""
-    if expected is not None:
-        labels = np.where(result <= dict(problem.arguments)["alpha"], -1, 1)
-        np.testing.assert_array_equal(labels, expected)
-    return falling_with_radii(result, problem)
-
-
 def _side_by_side(
     result: Array, problem: Problem, expected: Array | None
 ) -> tuple[Array, Array]:
-    """Return the radii to compare, and those to compare them with.
-
-    Without a first result to compare with, the definition judges a few rows.
-    """
+    """Return the radii to compare, and those to compare them with."""
     numbers = problem.numbers
     assert len(result) == len(numbers)
     if expected is not None:

@@ -76,12 +76,6 @@ class Problem:
         return replace(self, n_rows=WARM_UP_ROWS, n_sample=None)
 
 
-#: Raises AssertionError if a result is wrong, and returns what there is to say of it, by
-#: name. Its arguments: the result, the problem, and the result of the first contender for
-#: all rows, if that had the same problem.
-Check = Callable[[Array, Problem, Array | None], dict[str, float]]
-
-
 @dataclass(frozen=True)
 class Contender:
     """One way to answer. ``build`` and ``query`` are timed, each for itself.
@@ -90,35 +84,28 @@ class Contender:
     ----------
     distribution : str
         The installed package that it needs.
-    process : str
-        Contenders with the same name here share one process.
     build : callable
         ``build(problem) -> index``.
     query : callable
         ``query(index, problem) -> result``, a number for each row to measure.
-    check : Check
+    tolerance : float, optional
+        How far its distances may be off, relative to them. None: they are p-values or
+        labels, which are compared with such only.
     warm_up : callable, optional
         ``warm_up(problem)``, not timed. None: build and query on the first rows.
     takes_samples : bool, default=False
         Whether ``query`` can do with a sample of the rows.
-    keeps_process : bool, default=True
-        False: the process ends with the case, for what it holds or to see its memory.
-    gives_radii : bool, default=True
-        False: p-values or labels, which are compared with such only.
     process_threads : int, default=N_THREADS
         What the environment tells OpenMP, BLAS and numba. 1 where worker processes are the
         threads.
     """
 
     distribution: str
-    process: str
     build: Callable[[Problem], Any]
     query: Callable[[Any, Problem], Array]
-    check: Check
+    tolerance: float | None = 0.0
     warm_up: Callable[[Problem], None] | None = None
     takes_samples: bool = False
-    keeps_process: bool = True
-    gives_radii: bool = True
     process_threads: int = N_THREADS
 
     def prepare(self, problem: Problem) -> None:

@@ -79,10 +79,8 @@ def run(
     output = path.with_suffix(".scored")
     command = [sys.executable, "-c", _COMMAND, "score", str(path), "--overwrite"]
     command += ["--output", str(output), "--algorithm", algorithm]
-    if n_neighbors is not None:
-        command += ["--n-neighbors", str(n_neighbors)]
-    if scheduler is not None:
-        command += ["--scheduler", scheduler]
+    options = {"--n-neighbors": n_neighbors, "--scheduler": scheduler}
+    command += [f"{name}={value}" for name, value in options.items() if value is not None]
     before, began = _processor_seconds(), time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     seconds = time.perf_counter() - began
@@ -110,19 +108,15 @@ def main(folder: Path, sizes: tuple[int, ...], scheduler: str | None) -> None:
         path = write_table(kind, n_rows, folder)
         forecast = foresee(path, scheduler, n_neighbors=k, algorithm=algorithm)
         seconds, busy_seconds, peak_bytes = run(path, scheduler, k, algorithm)
-        cells = [
-            SOURCES[kind].label,
-            f"{forecast.n_rows:,}",
-            str(forecast.n_neighbors),
-            forecast.algorithm,
-            f"{forecast.seconds:.1f}",
-            f"{seconds:.1f}",
-            f"{forecast.seconds / seconds:.2f}",
-            f"{busy_seconds:.1f}",
-            f"{forecast.seconds / busy_seconds:.2f}",
-            f"{forecast.worker_bytes / 2**20:.0f}",
-            f"{peak_bytes / 2**20:.0f}",
+        ratios = [
+            f"{took:.1f} | {forecast.seconds / took:.2f}"
+            for took in (seconds, busy_seconds)
         ]
+        cells = [
+            SOURCES[kind].label, f"{forecast.n_rows:,}", str(forecast.n_neighbors),
+            forecast.algorithm, f"{forecast.seconds:.1f}", *ratios,
+            *(f"{n / 2**20:.0f}" for n in (forecast.worker_bytes, peak_bytes)),
+        ]  # fmt: skip
         click.echo(f"| {' | '.join(cells)} |")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import traceback
 from collections.abc import Callable
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Case, Run
-from benchmarks.checks import share_off
+from benchmarks.checks import check_radii, reorder_params, share_off
 from benchmarks.contenders import CONTENDERS
 from benchmarks.contract import Array, Problem, installed_version
 from benchmarks.data import SOURCES
-from benchmarks.worker import Measurement, Processes, prepare, time_once
+from benchmarks.worker import Measurement, Process, prepare, time_once
 
 #: Seconds. What would take longer is timed on a share of the rows, if it can be, and what
 #: took longer is not repeated.
@@ -32,13 +31,12 @@ PILOT_ROWS = 256
 SHARE_ROWS = 8192
 
 
-def measure(case: Case, processes: Processes, n_repeats: int) -> dict[str, Any]:
+def measure(case: Case, n_repeats: int) -> dict[str, Any]:
     """Return what is to be saved of a case.
 
     Parameters
     ----------
     case : Case
-    processes : Processes
     n_repeats : int
         Timed runs of each contender.
 
@@ -65,7 +63,7 @@ def measure(case: Case, processes: Processes, n_repeats: int) -> dict[str, Any]:
         np.save(Path(folder, "rows.npy"), rows[: case.n_rows])
         if case.n_queries:
             np.save(Path(folder, "queries.npy"), rows[case.n_rows :])
-        lanes = [_Lane(run, Path(folder), processes) for run in case.runs]
+        lanes = [_Lane(run, Path(folder)) for run in case.runs]
         # Side by side, since nothing is timed.
         ready = [lane.submit(prepare) for lane in lanes if lane.is_open]
         for wait in ready:
@@ -73,25 +71,19 @@ def measure(case: Case, processes: Processes, n_repeats: int) -> dict[str, Any]:
         for lane in lanes:
             lane.choose_share()
         _take_turns(lanes, n_repeats)
-    for lane in lanes:
-        if not lane.contender.keeps_process:
-            processes.end(lane.contender.process)
-    record["runs"] = {lane.run.label: lane.record for lane in lanes}
-    return record
+        for lane in lanes:
+            lane.process.end()
+    return record | {"runs": {lane.run.label: lane.record for lane in lanes}}
 
 
 class _Lane:
     """One run of a case while it is timed, and what is known of it."""
 
-    def __init__(self, run: Run, folder: Path, processes: Processes) -> None:
-        self.run, self._processes = run, processes
+    def __init__(self, run: Run, folder: Path) -> None:
+        self.run, self.process = run, Process(run.contender)
         self.contender = CONTENDERS[run.contender]
         self.problem = Problem(folder, run.n_neighbors, tuple(run.arguments.items()))
-        self.record: dict[str, Any] = {
-            "n_neighbors": run.n_neighbors,
-            "seconds": [],
-            "share": 1.0,
-        }
+        self.record: dict[str, Any] = {"seconds": [], "share": 1.0}
         self.is_slow = False  # a timed run really took longer than the limit
         if installed_version(self.contender.distribution) is None:
             self.record["missing"] = f"{self.contender.distribution} is not installed"
@@ -105,16 +97,14 @@ class _Lane:
 
         That is None if the call failed, as it closes the lane.
         """
-        future = self._processes.submit(function, self.run.contender, self.problem)
+        future = self.process.submit(function, self.problem)
 
         def wait() -> Any:
             try:
                 return future.result()
-            except Exception as error:  # whatever a library raises
+            except Exception as error:  # whatever a library raises; it may have crashed
                 failed = "".join(traceback.format_exception(error))
                 self.record |= {"failed": failed, "seconds": []}
-                if isinstance(error, BrokenProcessPool):  # it crashed, or was killed
-                    self._processes.end(self.contender.process)
                 return None
 
         return wait
@@ -128,13 +118,14 @@ class _Lane:
         self._take(PILOT_ROWS)
         pilot = self.submit(time_once)()
         if pilot is not None:
-            self._take(SHARE_ROWS if self._seconds(pilot) > LIMIT else None)
+            self._take(SHARE_ROWS if self._seconds(pilot) > LIMIT else n_rows)
 
-    def _take(self, n_sample: int | None) -> None:
-        self.problem = replace(self.problem, n_sample=n_sample)
-        self.record["share"] = (
-            1.0 if n_sample is None else n_sample / len(self.problem.rows)
+    def _take(self, n_sample: int) -> None:
+        n_rows = len(self.problem.rows)
+        self.problem = replace(
+            self.problem, n_sample=None if n_sample == n_rows else n_sample
         )
+        self.record["share"] = n_sample / n_rows
 
     def _seconds(self, measured: Measurement) -> float:
         """Return what a whole run takes: its index is whole whatever the share."""
@@ -145,17 +136,24 @@ class _Lane:
         measured = self.submit(time_once)()
         if measured is None:
             return None
-        check = share_off if self.run.may_be_off else self.contender.check
         try:
-            self.record |= check(measured.result, self.problem, expected)
+            self.record |= self._check(measured.result, expected)
         except AssertionError as error:
             wrong = f"wrong result: {' '.join(str(error).split())}"
             self.record |= {"failed": wrong, "seconds": []}
             return None
         self.is_slow = measured.build + measured.query > LIMIT
         self.record["seconds"].append(self._seconds(measured))
-        self.record |= {"cores": measured.cores, "peak_bytes": measured.peak_bytes}
+        self.record["peak_bytes"] = measured.peak_bytes
         return measured.result
+
+    def _check(self, result: Array, expected: Array | None) -> dict[str, float]:
+        tolerance = self.contender.tolerance
+        if tolerance is None:
+            return reorder_params(result, self.problem)
+        if self.run.may_be_off:
+            return share_off(result, self.problem, expected)
+        return check_radii(result, self.problem, expected, tolerance)
 
 
 def _take_turns(lanes: list[_Lane], n_repeats: int) -> None:
@@ -168,10 +166,7 @@ def _take_turns(lanes: list[_Lane], n_repeats: int) -> None:
         for lane in lanes if turn % 2 == 0 else lanes[::-1]:
             if not lane.is_open or lane.is_slow:
                 continue
-            is_alike = (lane.run.n_neighbors, lane.contender.gives_radii) == (
-                first.run.n_neighbors,
-                first.contender.gives_radii,
-            )
+            is_alike = lane.run.n_neighbors == first.run.n_neighbors
             result = lane.time(expected if is_alike else None)
-            if turn == 0 and lane is first:
+            if turn == 0 and lane is first and lane.contender.tolerance is not None:
                 expected = result

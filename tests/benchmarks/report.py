@@ -12,9 +12,6 @@ from typing import Any
 from benchmarks.cases import GROUPS, Case, Group, Run, Target
 from benchmarks.data import SOURCES
 
-#: Below this share of its two cores, a run of more than a second did not get both.
-FEWEST_CORES = 1.5
-
 LEGEND = """\
 Seconds are medians; behind them, in parentheses, the ratio to the first contender of the
 line. \\* timed on a random share of the rows and scaled up. † timed once, as it took longer
@@ -143,7 +140,7 @@ def _time(case: Case, record: Record, run: Run | None) -> str:
 
 
 def _notes(records: list[tuple[Case, Record]]) -> Iterator[str]:
-    """Yield why there are gaps, and who did not get its threads."""
+    """Yield why there are gaps."""
     for case, record in records:
         if "missing" in record:
             yield f"- {case.name}: {record['missing']}\n"
@@ -153,8 +150,6 @@ def _notes(records: list[tuple[Case, Record]]) -> Iterator[str]:
             elif "failed" in found:
                 last = found["failed"].strip().splitlines()[-1]
                 yield f"- **{case.name}, {label} failed**: {last}\n"
-            elif found["seconds"][-1] > 1 and found["cores"] < FEWEST_CORES:
-                yield f"- {case.name}, {label}: {found['cores']:.1f} cores were busy\n"
 
 
 def _machines(records: dict[str, Record]) -> Iterator[str]:

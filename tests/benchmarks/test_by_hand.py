@@ -2,9 +2,10 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 from click.testing import CliRunner
 
-from benchmarks import categories, first_minute
+from benchmarks import categories, first_minute, forecasts
 
 
 def test_categories__are_timed_beside_numbers(tmp_path, monkeypatch):
@@ -22,22 +23,28 @@ def test_categories__are_timed_beside_numbers(tmp_path, monkeypatch):
     assert second.startswith("38 + 3 columns, brute: ")
 
 
-def test_first_minute__times_each_run():
+def test_first_minute__times_each_run_and_names_what_failed(monkeypatch):
     done = CliRunner().invoke(first_minute.main, ["--repeats", "1"])
 
     assert done.exit_code == 0, done.output
-    lines = done.output.splitlines()[2:-1]
-    labels = [f"| {run.label}" for run in first_minute.RUNS]
-    assert [line.split(" | ")[0] for line in lines] == labels
-    assert lines[0].endswith(" | 1.00 |  |")
-
-
-def test_first_minute__names_the_run_that_failed(monkeypatch):
-    broken = first_minute.Run("broken", ("-c", "raise OSError('no such thing')"))
-    monkeypatch.setattr(first_minute, "RUNS", (broken,))
-
+    lines = [line.split(" | ") for line in done.output.splitlines()[2:-1]]
+    assert [line[0] for line in lines] == [f"| {label}" for label in first_minute.RUNS]
+    assert lines[0][-1] == "1.00 |"
+    broken = {"broken": ["-c", "raise OSError('no such thing')"]}
+    monkeypatch.setattr(first_minute, "RUNS", broken)
     done = CliRunner().invoke(first_minute.main, ["--repeats", "1"])
-
     assert done.exit_code == 1
     assert "broken failed: " in done.output
     assert "no such thing" in done.output
+
+
+@pytest.mark.slow
+def test_forecasts__are_shown_beside_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(forecasts, "CASES", (("gaussian", "brute"),))
+    monkeypatch.setattr(forecasts, "NEIGHBORS", (20,))
+
+    given = ["--folder", tmp_path, "--rows", 1000, "--scheduler", "threads"]
+    done = CliRunner().invoke(forecasts.main, list(map(str, given)))
+
+    assert done.exit_code == 0, done.output
+    assert "| one Gaussian | 1,000 | 20 | brute |" in done.output

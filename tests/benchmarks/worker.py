@@ -1,4 +1,4 @@
-"""The processes of the contenders: one each, alive from its first case to the end.
+"""The processes of the contenders: one for each run of a case.
 
 Libraries bring their own OpenMP and BLAS, which two in one process would take from each
 other. Between its turns a process waits and uses no processor.
@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
-import psutil
 from llvmlite.binding import get_host_cpu_features
 
 from benchmarks.contenders import CONTENDERS
@@ -45,8 +44,6 @@ class Measurement(NamedTuple):
     result : ndarray
     build, query : float
         Seconds.
-    cores : float
-        Cores that were busy in that time, on average.
     peak_bytes : int, optional
         Of the process so far; None where the system does not tell.
     """
@@ -54,7 +51,6 @@ class Measurement(NamedTuple):
     result: Array
     build: float
     query: float
-    cores: float
     peak_bytes: int | None
 
 
@@ -82,36 +78,24 @@ def environment(n_threads: int) -> dict[str, str]:
     return variables
 
 
-class Processes:
-    """All processes, by the name that contenders give theirs; a context that ends them."""
+class Process:
+    """A process of a contender, started by its first call."""
 
-    def __init__(self) -> None:
-        self._executors: dict[str, ProcessPoolExecutor] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for name in list(self._executors):
-            self.end(name)
+    def __init__(self, contender: str) -> None:
+        self._contender = contender
+        self._executor = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
     def submit(
-        self, function: Callable[[str, Problem], Any], contender: str, problem: Problem
+        self, function: Callable[[str, Problem], Any], problem: Problem
     ) -> Future[Any]:
-        """Call a function in the process of a contender, started where there is none."""
-        name = CONTENDERS[contender].process
-        if name not in self._executors:
-            context = multiprocessing.get_context("spawn")
-            self._executors[name] = ProcessPoolExecutor(1, context)
-            variables = environment(CONTENDERS[contender].process_threads)
-            with patch.dict(os.environ, variables, clear=True):
-                return self._executors[name].submit(function, contender, problem)
-        return self._executors[name].submit(function, contender, problem)
+        """Call a function with the contender and a problem."""
+        variables = environment(CONTENDERS[self._contender].process_threads)
+        with patch.dict(os.environ, variables, clear=True):
+            return self._executor.submit(function, self._contender, problem)
 
-    def end(self, name: str) -> None:
-        """End a process, if there is one of this name; the next call starts another."""
-        if name in self._executors:
-            self._executors.pop(name).shutdown()
+    def end(self) -> None:
+        """End the process."""
+        self._executor.shutdown()
 
 
 def prepare(contender: str, problem: Problem) -> None:
@@ -123,20 +107,12 @@ def time_once(contender: str, problem: Problem) -> Measurement:
     """Let a contender answer once, and return its result and what it took."""
     chosen = CONTENDERS[contender]
     assert len(problem.rows)  # they are read before the clock runs
-    busy, start = _cpu_seconds(), time.perf_counter()
+    start = time.perf_counter()
     index = chosen.build(problem)
     built = time.perf_counter()
     result = chosen.query(index, problem)
     end = time.perf_counter()
-    cores = (_cpu_seconds() - busy) / (end - start)
-    return Measurement(result, built - start, end - built, cores, _peak_bytes())
-
-
-def _cpu_seconds() -> float:
-    """Return what this process and its worker processes have computed."""
-    this = psutil.Process()
-    spent = [process.cpu_times() for process in (this, *this.children(recursive=True))]
-    return sum(times.user + times.system for times in spent)
+    return Measurement(result, built - start, end - built, _peak_bytes())
 
 
 def _peak_bytes() -> int | None:

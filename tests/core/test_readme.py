@@ -47,7 +47,7 @@ ELSEWHERE = {
     ),
     "PYTHONPATH=tests python -m benchmarks.scales": "tests/benchmarks/test_scales.py",
     "PYTHONPATH=tests python -m benchmarks.forecasts --folder FOLDER": (
-        "tests/core/forecast/test_estimate.py"
+        "tests/benchmarks/test_by_hand.py"
     ),
     ".ci/run": ".ci/run",
     ".venv/bin/pre-commit install": "tests/core/test_readme.py",
