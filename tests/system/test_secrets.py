@@ -14,10 +14,9 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
 import lpe_dask
-from lpe_dask.cli.commands import cli
+from calling import THREADS, invoke
 
 #: What must not be seen anywhere.
 USER, PASSWORD, TOKEN = "marked-user", "marked-word", "marked-token/x=1"
@@ -94,7 +93,7 @@ def _few_attempts(monkeypatch):
 
 def command(*arguments):
     """Run a command, check all it says, and return exit code and text."""
-    result = CliRunner().invoke(cli, [*map(str, arguments)])
+    result = invoke(*arguments)
     assert MARK not in result.output.encode()
     return result.exit_code, result.output
 
@@ -119,7 +118,7 @@ def test_score__of_urls(urls, how, name, tmp_path):
     )
     for name_of_command in ("plan", "run", "run", "explain"):
         place = out if name_of_command == "explain" else job
-        code, text = command(name_of_command, place, "--scheduler", "threads", "--debug")
+        code, text = command(name_of_command, place, *THREADS, "--debug")
         assert code == 0, text
     for name_of_command in ("status", "report"):
         assert command(name_of_command, out)[0] == 0
@@ -132,13 +131,12 @@ def test_score__of_urls(urls, how, name, tmp_path):
 def test_score__another_signature_is_another_input(urls, tmp_path):
     data, out = urls["signed"]("rows.parquet"), tmp_path / "out"
     arguments = ("--model", urls["password"]("model"), "--output", out)
-    threads = ("--scheduler", "threads")
-    assert command("score", data, *arguments, *threads)[0] == 0
-    code, text = command("score", f"{data}&more=1", *arguments, *threads)
+    assert command("score", data, *arguments, *THREADS)[0] == 0
+    code, text = command("score", f"{data}&more=1", *arguments, *THREADS)
     assert code == 2
     assert "differs in: the input (http://127.0.0.1:" in text
     check_files(tmp_path)
-    code, text = command("explain", out, "--top", "60", *threads)
+    code, text = command("explain", out, "--top", "60", *THREADS)
     assert code == 2
     assert "at a URL with a password" in text
 
@@ -151,7 +149,7 @@ def test_score__another_signature_is_another_input(urls, tmp_path):
 def test_errors__of_urls(urls, how, data, model, tmp_path, caplog):
     data, model = urls[how](data), urls["password"](model)
     out = tmp_path / "out"
-    given = ("--output", out, "--scheduler", "threads", "--debug")
+    given = ("--output", out, *THREADS, "--debug")
     code, text = command("score", data, "--model", model, *given)
     assert code != 0
     assert "127.0.0.1" in text
@@ -199,7 +197,7 @@ def test_errors__of_results_that_are_computed_later(urls, how, name, tmp_path):
     ],
 )
 def test_errors__of_servers_that_do_not_answer(url, tmp_path):
-    given = ("--scheduler", "threads", "--debug")
+    given = (*THREADS, "--debug")
     nominal = ("--nominal", url, *given)
     assert command("score", url, "--output", tmp_path / "out", *nominal)[0] != 0
     assert command("score", tmp_path, "--output", url, *nominal)[0] != 0

@@ -6,7 +6,6 @@ The kernel counts: the largest resident size of each process since it was told t
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import dask
@@ -38,36 +37,24 @@ pytestmark = pytest.mark.skipif(
 
 N_FEATURES, N_NEIGHBORS, N_PARTITIONS = 2, 5, 20
 
-QUICK, SLOW = [10**5], [10**6, 2 * 10**7]
+#: Of the tests and of the package.
+FOLDERS = Path(__file__).parents[1:3]
 
 
 @pytest.fixture(params=mostly_slow(["frame", "array", "files"], ["files"]))
 def table(request, tmp_path):
     """Return a function from rows and a seed to a table of one kind."""
-    if request.param != "files":
-        make = {"frame": as_frame, "array": as_array}[request.param]
-        return lambda n_rows, seed: make(n_rows, N_FEATURES, N_PARTITIONS, seed)
 
-    def in_files(n_rows, seed):
-        folder = tmp_path / str(seed)
-        as_frame(n_rows, N_FEATURES, N_PARTITIONS, seed).to_parquet(folder)
-        return str(folder)
+    def make(n_rows, seed):
+        if request.param == "array":
+            return as_array(n_rows, N_FEATURES, N_PARTITIONS, seed)
+        frame = as_frame(n_rows, N_FEATURES, N_PARTITIONS, seed)
+        if request.param == "frame":
+            return frame
+        frame.to_parquet(tmp_path / str(seed))
+        return str(tmp_path / str(seed))
 
-    return in_files
-
-
-@contextmanager
-def two_workers():
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            dashboard_address="127.0.0.1:0",
-            memory_limit="6GiB",
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
+    return make
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +67,15 @@ def compiled():
 @pytest.fixture
 def client(compiled):
     """Workers that have run nothing yet."""
-    with two_workers() as client:
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            memory_limit="6GiB",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
         yield client
 
 
@@ -88,12 +83,36 @@ def peak(client):
     return max(client.run(peak_process_bytes).values())
 
 
-def planned(n_rows, *, reads_frame):
-    shape = ProblemSize(
-        n_rows, N_FEATURES, Statistic(N_NEIGHBORS, None),
-        partition_rows=n_rows // N_PARTITIONS, reads_frame=reads_frame,
+def check_bound(client, model, tables, n_rows, n_features, **shape):
+    """Fit to one table and score another; demand that no step takes more than planned.
+
+    From the first row that a fit reads to the last p-value, of nominal and new rows.
+    """
+    nominal, new = tables
+    plan = MemoryEstimate(
+        plan_for(
+            ProblemSize(
+                n_rows, n_features, Statistic(N_NEIGHBORS, None),
+                partition_rows=n_rows // N_PARTITIONS, **shape,
+            ),
+            active_workers(),
+        )
     )  # fmt: skip
-    return MemoryEstimate(plan_for(shape, active_workers()))
+    client.run(forget_peak)
+    model.fit(nominal)
+    peaks = {"fit": peak(client)}
+    for step, scores in {
+        "p_values_": lambda: model.p_values_,
+        "score": lambda: model.score_samples(new),
+    }.items():
+        client.run(forget_peak)
+        assert scores().sum().compute() == pytest.approx(n_rows / 2, rel=0.1)
+        peaks[step] = peak(client)
+
+    shown = {step: f"{n_bytes >> 20}" for step, n_bytes in peaks.items()}
+    print(f"{n_rows} x {n_features}: planned {plan.worker >> 20} MiB, took {shown}")
+    assert max(peaks.values()) <= plan.worker <= active_workers().memory_limit, peaks
+    return plan
 
 
 @pytest.mark.cluster
@@ -114,35 +133,12 @@ def test_process_bytes__bound_a_worker_of_a_command_before_it_has_data(tmp_path)
 
 @pytest.mark.cluster
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    "n_rows", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
-)
-def test_worker_bytes__bound_whole_workers(client, table, n_rows, record_property):
-    """From the first row that a fit reads to the last p-value, of nominal and new rows."""
+@pytest.mark.parametrize("n_rows", mostly_slow([10**5, 10**6, 2 * 10**7], [10**5]))
+def test_worker_bytes__bound_whole_workers(client, table, n_rows):
     nominal, new = table(n_rows, 0), table(n_rows, 1)
-    plan = planned(n_rows, reads_frame=not isinstance(nominal, da.Array))
-    client.run(forget_peak)
-
-    model = LPE(N_NEIGHBORS, algorithm="pruned").fit(nominal)
-    peaks = {"fit": peak(client)}
-    client.run(forget_peak)
-    own = model.p_values_
-    own_sum = own.sum().compute()
-    peaks["p_values_"] = peak(client)
-    client.run(forget_peak)
-    scores = model.score_samples(new)
-    scores_sum = scores.sum().compute()
-    peaks["score"] = peak(client)
-
-    assert own_sum == pytest.approx(n_rows / 2, rel=0.02)
-    assert scores_sum == pytest.approx(n_rows / 2, rel=0.02)
-    record_property("planned", plan.worker)
-    for step, n_bytes in peaks.items():
-        record_property(step, n_bytes)
-    shown = {step: f"{n_bytes / 2**20:.0f}" for step, n_bytes in peaks.items()}
-    print(f"{n_rows} rows: planned {plan.worker / 2**20:.0f} MiB, took {shown}")
-    assert max(peaks.values()) <= plan.worker, peaks
-    assert plan.worker <= active_workers().memory_limit
+    model = LPE(N_NEIGHBORS, algorithm="pruned")
+    reads_frame = not isinstance(nominal, da.Array)
+    check_bound(client, model, (nominal, new), n_rows, N_FEATURES, reads_frame=reads_frame)
 
 
 @pytest.mark.slow
@@ -150,20 +146,12 @@ def test_worker_bytes__bound_whole_workers(client, table, n_rows, record_propert
 def test_worker_bytes__bound_whole_workers_that_read_a_spool(client, tmp_path):
     """The same rows, on disk because workers are said to have less memory."""
     n_rows = 10**6
+    tables = [as_array(n_rows, N_FEATURES, N_PARTITIONS, seed) for seed in (0, 1)]
+    model = LPE(N_NEIGHBORS, algorithm="pruned")
     with dask.config.set({"lpe-dask.memory-limit": "760MiB", "lpe-dask.spool": tmp_path}):
-        plan = planned(n_rows, reads_frame=False)
-        client.run(forget_peak)
-        model = LPE(N_NEIGHBORS, algorithm="pruned").fit(
-            as_array(n_rows, N_FEATURES, N_PARTITIONS, 0)
-        )
-        scores = model.score_samples(as_array(n_rows, N_FEATURES, N_PARTITIONS, 1))
-        scores_sum = scores.sum().compute()
-        taken = peak(client)
+        plan = check_bound(client, model, tables, n_rows, N_FEATURES, reads_frame=False)
 
     assert plan.plan.is_spooled
-    assert scores_sum == pytest.approx(n_rows / 2, rel=0.02)
-    print(f"{n_rows} rows: planned {plan.worker / 2**20:.0f} MiB, took {taken >> 20}")
-    assert taken <= plan.worker
 
 
 @pytest.mark.slow
@@ -173,27 +161,16 @@ def test_worker_bytes__bound_whole_workers_that_read_a_spool(client, tmp_path):
     [(60_000, 32, 200_000), (60_000, 256, 200_000), (160_000, 128, 80_000)],
 )
 def test_worker_bytes__bound_whole_workers_that_build_indexes(
-    compiled, n_rows, n_features, block_rows, monkeypatch
+    client, n_rows, n_features, block_rows, monkeypatch
 ):
     monkeypatch.setattr(planning, "MAX_INDEXED_ROWS", block_rows)
     turn = np.random.default_rng(0).standard_normal((6, n_features))
-    nominal, new = (  # rows of 6 directions, as near neighbors are to lead to each other
+    tables = [  # rows of 6 directions, as near neighbors are to lead to each other
         np.sin(as_array(n_rows, 6, N_PARTITIONS, seed) @ turn) for seed in (0, 1)
-    )
-    with two_workers() as client:
-        shape = ProblemSize(
-            n_rows, n_features, Statistic(N_NEIGHBORS, None),
-            partition_rows=n_rows // N_PARTITIONS, reads_frame=False, is_indexed=True,
-        )  # fmt: skip
-        plan = MemoryEstimate(plan_for(shape, active_workers()))
-        client.run(forget_peak)
-        model = LPE(N_NEIGHBORS, algorithm="nn_descent", calibration_size=1000).fit(nominal)
-        scores_sum = model.score_samples(new).sum().compute()
-        taken = peak(client)
-
-    assert scores_sum == pytest.approx(n_rows / 2, rel=0.1)
-    print(f"{n_features} columns: planned {plan.worker >> 20} MiB, took {taken >> 20}")
-    assert taken <= plan.worker
+    ]
+    model = LPE(N_NEIGHBORS, algorithm="nn_descent", calibration_size=1000)
+    shape = {"reads_frame": False, "is_indexed": True}
+    check_bound(client, model, tables, n_rows, n_features, **shape)
 
 
 READ = """
@@ -242,18 +219,15 @@ def test_partition_bytes__bound_what_reading_a_partition_takes(
     )
     bound_bytes = MemoryEstimate(SearchPlan(shape, 64, 64, 64, 1)).partition
 
+    paths = filter(None, [*map(str, FOLDERS), os.environ.get("PYTHONPATH")])
+
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", READ, "few.parquet", "many.parquet"],
-        cwd=tmp_path, env=with_tests_on_path(), capture_output=True, text=True, check=True,
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
 
     taken = int(done.stdout)
     copies, bound = taken / rows.nbytes, bound_bytes / rows.nbytes
     print(f"{kind}, {n_rows} x {n_columns}: {copies:.2f} copies, planned {bound:.2f}")
     assert rows.nbytes <= taken <= bound_bytes
-
-
-def with_tests_on_path():
-    here = Path(__file__).parents[1]
-    paths = [str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
