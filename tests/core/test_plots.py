@@ -1,7 +1,6 @@
 """The pictures: what they hold, how it is told apart, and what is refused."""
 
 import builtins
-import re
 
 import dask.array as da
 import dask.dataframe as dd
@@ -11,6 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import lpe_dask
@@ -48,47 +48,29 @@ def lines(ax):
     return {line.get_label(): line for line in ax.get_lines() if line.get_label()[0] != "_"}
 
 
-def draw_all(model, nominal, **where):
-    return [
-        lpe_dask.plot_scores(P_VALUES, IS_ANOMALY, **where),
-        lpe_dask.plot_level_set(model, nominal, resolution=10, **where),
-        lpe_dask.plot_roc(P_VALUES, IS_ANOMALY, **where),
-        lpe_dask.plot_calibration(P_VALUES, **where),
-    ]
-
-
 # All of them
 
 
-def test_pictures__are_drawn_on_the_axes_given(model, nominal):
-    for number in range(4):
-        given = Figure().subplots()
-        drawn = draw_all(model, nominal, ax=given)
-
-        assert drawn[number] is given
-
-
-def test_pictures__make_axes_of_their_own(model, nominal):
+def test_pictures__are_drawn_on_the_axes_given_or_on_some_of_their_own(model, nominal):
     from matplotlib import pyplot
 
-    before = pyplot.get_fignums()
-    drawn = draw_all(model, nominal)
+    for draw, arguments in (
+        (lpe_dask.plot_scores, (P_VALUES, IS_ANOMALY)),
+        (lpe_dask.plot_level_set, (model, nominal)),
+        (lpe_dask.plot_roc, (P_VALUES, IS_ANOMALY)),
+        (lpe_dask.plot_calibration, (P_VALUES,)),
+    ):
+        given, before = Figure().subplots(), pyplot.get_fignums()
 
-    assert len({id(ax.figure) for ax in drawn}) == 4
-    assert len(pyplot.get_fignums()) == len(before) + 4
-    for ax in drawn:
-        pyplot.close(ax.figure)
+        drawn, own = draw(*arguments, ax=given), draw(*arguments)
 
-
-def test_pictures__name_their_axes_and_parts(model, nominal):
-    for number in range(4):
-        ax = draw_all(model, nominal, ax=Figure().subplots())[number]
-
-        assert ax.get_xlabel()
-        assert ax.get_ylabel()
-    for ax in draw_all(model, nominal):
-        assert legend(ax)
-        mpl.pyplot.close(ax.figure)
+        assert drawn is given
+        assert len(pyplot.get_fignums()) == len(before) + 1
+        pyplot.close(own.figure)
+        for ax in (drawn, own):
+            assert ax.get_xlabel()
+            assert ax.get_ylabel()
+            assert legend(ax)
 
 
 @pytest.mark.parametrize(
@@ -122,32 +104,53 @@ def test_pictures__say_how_to_install_what_is_missing(monkeypatch):
         lpe_dask.plot_scores(P_VALUES)
 
 
-@pytest.mark.parametrize(
-    ("p_values", "message"),
-    [
-        ([0.5, 1.5], "from 0.5 to 1.5 were given"),
-        ([-0.5, 0.5], "between 0 and 1"),
-        ([np.nan, np.nan], "2 rows, but none of them is a number"),
-        ([], "0 rows, but none"),
-        ([[0.1, 0.2]], re.escape("p-values of shape (1, 2)")),
-    ],
-)
-def test_pictures__refuse_what_is_no_p_value(p_values, message, ax):
-    with pytest.raises(ValueError, match=message):
-        lpe_dask.plot_calibration(p_values, ax=ax)
+TWO = pd.DataFrame({"speed [m/s]": [1.0, 2.0], "load [kN]": [0.0, 1.0]})
+ROC = [0.1, 0.9]
 
 
 @pytest.mark.parametrize(
-    ("labels", "message"),
+    ("draw", "arguments", "options", "message"),
     [
-        ([1, -1, 1, 1, -1, 1], "is_anomaly contains -1; .* give labels == -1"),
-        ([1, 0], re.escape("is_anomaly has the shape (2,), and p_values (6,)")),
-        (pd.array([1, None, 0, 0, 0, 1], "boolean"), "is_anomaly contains <NA>"),
+        ("calibration", [[0.5, 1.5]], {}, "from 0.5 to 1.5 were given"),
+        ("calibration", [[-0.5, 0.5]], {}, "between 0 and 1"),
+        ("calibration", [[np.nan, np.nan]], {}, "2 rows, but none of them is a number"),
+        ("calibration", [[]], {}, "0 rows, but none"),
+        ("calibration", [[[0.1, 0.2]]], {}, r"p-values of shape \(1, 2\)"),
+        ("scores", [ROC, [1, -1]], {}, "is_anomaly contains -1; .* give labels == -1"),
+        ("scores", [ROC, [1]], {}, r"the shape \(1,\), and p_values \(2,\)"),
+        ("scores", [ROC, pd.array([1, None], "boolean")], {}, "is_anomaly contains <NA>"),
+        *(
+            ("scores", [ROC], {"alpha": alpha}, r"alpha=.* between 0 and 1")
+            for alpha in (-0.1, 1.1, np.nan, "x")
+        ),
+        *(
+            ("roc", [ROC, labels], {}, "needs anomalies and nominal rows")
+            for labels in (None, [0, 0], [1, 1])
+        ),
+        ("roc", [ROC, [1, 0]], {"statistic": ROC}, "contradicts p_values for graph='knn'"),
+        ("roc", [ROC, [1, 0]], {"statistic": [1.0]}, r"statistic has the shape \(1,\)"),
+        ("roc", [ROC, [1, 0]], {"statistic": [np.nan, 1]}, "NaN for 1 rows that have a p-"),
+        ("roc", [ROC, [1, 0]], {"statistic": [2.0, 1], "graph": "x"}, "'x' is unknown"),
+        ("level_set", [np.eye(3)], {}, "3 features|3 columns"),
+        ("level_set", [TWO[["load [kN]"]]], {}, "lack the columns"),
+        ("level_set", [None], {}, "Give rows as X, or box="),
     ],
 )
-def test_pictures__refuse_labels_that_are_none(labels, message, ax):
+def test_pictures__refuse_what_they_cannot_show(
+    draw, arguments, options, message, ax, model
+):
+    if draw == "level_set":
+        arguments = [model, *arguments]
+
     with pytest.raises(ValueError, match=message):
-        lpe_dask.plot_scores(P_VALUES, labels, ax=ax)
+        getattr(lpe_dask, f"plot_{draw}")(*arguments, ax=ax, **options)
+
+
+def test_plot_level_set__needs_a_model_that_is_fitted_on_two_features():
+    with pytest.raises(ValueError, match=r"3 features; .* Fit an LPE on two"):
+        lpe_dask.plot_level_set(LPE(1).fit(np.eye(3)), np.eye(3))
+    with pytest.raises(NotFittedError):
+        lpe_dask.plot_level_set(LPE(2), box=((0, 1), (0, 1)))
 
 
 # Scores
@@ -193,12 +196,6 @@ def test_plot_scores__marks_alpha(ax):
 
     assert list(lines(ax)["alpha = 0.05"].get_xdata()) == [0.05, 0.05]
     assert list(lines(ax)["uniform"].get_ydata()) == [1, 1]
-
-
-@pytest.mark.parametrize("alpha", [-0.1, 1.1, np.nan, "x"])
-def test_plot_scores__refuses_what_is_no_level(alpha, ax):
-    with pytest.raises(ValueError, match=r"alpha=.* between 0 and 1"):
-        lpe_dask.plot_scores(P_VALUES, alpha=alpha, ax=ax)
 
 
 # Level sets
@@ -252,53 +249,17 @@ def test_plot_level_set__takes_dask_rows_and_leaves_nan_out(model, nominal, ax):
 
 
 def test_plot_level_set__shows_the_box_asked_for(model, ax):
-    lpe_dask.plot_level_set(model, box=((50, 60), (-1, 1)), resolution=5, ax=ax)
+    fitted = clone(model).fit(np.random.default_rng(0).random((60, 2)))
+    fitted.set_params(alpha=0.5)  # the level is that of the fit
+    lpe_dask.plot_level_set(fitted, box=((50, 60), (-1, 1)), resolution=5, ax=ax)
+    single = lpe_dask.plot_level_set(
+        fitted, [[0.0, 2.0]], resolution=5, ax=Figure().subplots()
+    )
 
     assert (ax.get_xlim(), ax.get_ylim()) == ((50, 60), (-1, 1))
     assert legend(ax) == ["p = alpha = 0.1"]
-
-
-def test_plot_level_set__has_a_margin_around_a_single_row(nominal, ax):
-    model = lpe_dask.LPE(n_neighbors=3, algorithm="brute").fit(nominal.to_numpy())
-
-    lpe_dask.plot_level_set(model, [[0.0, 2.0]], resolution=5, ax=ax)
-
-    assert (ax.get_xlim(), ax.get_ylim()) == ((-1, 1), (1, 3))
-    assert ax.get_ylabel() == "feature 2"
-
-
-def test_plot_level_set__says_the_level_of_the_fit():
-    model = LPE(3, alpha=0.05).fit(np.random.default_rng(0).standard_normal((50, 2)))
-    model.set_params(alpha=0.5)
-
-    ax = lpe_dask.plot_level_set(
-        model, box=((-3, 3), (-3, 3)), resolution=9, ax=Figure().subplots()
-    )
-
-    assert "p = alpha = 0.05" in [t.get_text() for t in ax.get_legend().get_texts()]
-
-
-BOX = ((0, 1), (0, 1))
-
-
-@pytest.mark.parametrize(
-    ("X", "message"),
-    [
-        (np.eye(3), "3 features|3 columns"),
-        (pd.DataFrame({"load [kN]": [1.0]}), "lack the columns"),
-        (None, "Give rows as X, or box="),
-    ],
-)
-def test_plot_level_set__says_what_it_takes(model, X, message, ax):
-    with pytest.raises(ValueError, match=message):
-        lpe_dask.plot_level_set(model, X, ax=ax)
-
-
-def test_plot_level_set__needs_a_model_that_is_fitted_on_two_features():
-    with pytest.raises(ValueError, match=r"3 features; .* Fit an LPE on two"):
-        lpe_dask.plot_level_set(LPE(1).fit(np.eye(3)), np.eye(3))
-    with pytest.raises(NotFittedError):
-        lpe_dask.plot_level_set(LPE(2), box=BOX)
+    assert (single.get_xlim(), single.get_ylim()) == ((-1, 1), (1, 3))  # a margin
+    assert single.get_ylabel() == "feature 2"
 
 
 # ROC curves
@@ -338,23 +299,6 @@ def test_plot_roc__tells_curves_apart_without_color(ax):
     assert looks[-1] == looks[0]
     assert len(ax.get_lines()) == len(CURVE_STYLES) + 2  # the diagonal once
     assert all(to_rgb(line.get_color()) != (1, 1, 1) for line in drawn)
-
-
-@pytest.mark.parametrize(
-    ("labels", "arguments", "message"),
-    [
-        (None, {}, "needs anomalies and nominal rows"),
-        ([0, 0], {}, "needs anomalies and nominal rows"),
-        ([1, 1], {}, "needs anomalies and nominal rows"),
-        ([1, 0], {"statistic": [1.0, 2.0]}, "contradicts p_values for graph='knn'"),
-        ([1, 0], {"statistic": [1.0]}, re.escape("statistic has the shape (1,)")),
-        ([1, 0], {"statistic": [np.nan, 1]}, "NaN for 1 rows that have a p-value"),
-        ([1, 0], {"statistic": [2.0, 1.0], "graph": "nearest"}, "'nearest' is unknown"),
-    ],
-)
-def test_plot_roc__says_what_it_takes(labels, arguments, message, ax):
-    with pytest.raises(ValueError, match=message):
-        lpe_dask.plot_roc([0.1, 0.9], labels, ax=ax, **arguments)
 
 
 def test_plot_roc__agrees_with_a_model(model, nominal, ax):

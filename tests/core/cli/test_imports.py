@@ -91,7 +91,7 @@ def test_import__of_commands(files, command):
 
 def test_import__of_what_a_worker_does():
     """A task of a search, before it needs compiled kernels."""
-    modules = ["search.join", "batch.row_selection", "model.learning.scaling"]
-    body = "import " + ", ".join(f"lpe_dask.{name}" for name in modules)
+    modules = "search.join search.attribution batch.row_selection model.learning.scaling"
+    body = "\n".join(f"import lpe_dask.{name}" for name in modules.split())
 
     assert imported(body) <= FILES - {"pydantic"}

@@ -33,9 +33,10 @@ def send(number):
     time.sleep(0.01)
 
 
-@pytest.mark.parametrize(
-    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
-)
+RAISED = [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+
+
+@pytest.mark.parametrize(("number", "raised"), RAISED)
 def test_signals_raised__as_an_exception_and_once(monkeypatch, number, raised):
     def end_meanwhile():
         try:
@@ -54,9 +55,7 @@ def test_signals_raised__as_an_exception_and_once(monkeypatch, number, raised):
         send(number)
 
 
-@pytest.mark.parametrize(
-    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
-)
+@pytest.mark.parametrize(("number", "raised"), RAISED)
 def test_signals_raised__again_where_python_ignores_the_exception(number, raised):
     class Finalized:
         def __del__(self):
@@ -85,23 +84,9 @@ def test_signals_raised__leaves_what_others_raise_in_finalizers_alone(monkeypatc
     assert [type(ignored.exc_value) for ignored in seen] == [KeyboardInterrupt]
 
 
-def test_signals_raised__leaves_handlers_as_they_were():
-    with signals_as_exceptions():
-        assert signal.getsignal(signal.SIGTERM) is not signal.default_int_handler
-
-    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
-
-
-def test_signals_raised__goes_on_ignoring():
+def test_signals_raised__leaves_handlers_of_others_alone():
+    """Signals that are ignored stay so, and other threads have no handlers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    with signals_as_exceptions():
-        send(signal.SIGINT)
-
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-
-
-def test_signals_raised__does_nothing_in_another_thread():
     seen = []
 
     def look():
@@ -111,18 +96,26 @@ def test_signals_raised__does_nothing_in_another_thread():
     thread = threading.Thread(target=look)
     thread.start()
     thread.join()
+    with signals_as_exceptions():
+        send(signal.SIGINT)
+        assert signal.getsignal(signal.SIGTERM) is not signal.default_int_handler
 
     assert seen == [signal.default_int_handler]
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_signals_held__come_after_the_context(number):
+@pytest.mark.parametrize("error", [None, OSError("a worker has gone")])
+def test_signals_held__come_after_the_context_and_instead_of_an_error(number, error):
     seen = []
 
     def interrupt_and_go_on():
         with deferred_signals():
             send(number)
             seen.append("the rest")
+            if error is not None:
+                raise error
 
     with pytest.raises(KeyboardInterrupt):
         interrupt_and_go_on()
@@ -130,16 +123,6 @@ def test_signals_held__come_after_the_context(number):
     assert seen == ["the rest"]
     assert signal.getsignal(number) is signal.default_int_handler
     assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-
-
-def test_signals_held__come_instead_of_an_error():
-    def interrupt_and_fail():
-        with deferred_signals():
-            send(signal.SIGTERM)
-            raise OSError("a worker has gone")
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupt_and_fail()
 
 
 def test_signals_held__works_without_signal_masks(monkeypatch):
@@ -158,42 +141,30 @@ def test_handle_signals__calls_unless_they_are_ignored():
     interrupts.handle_signals(lambda: seen.append("end"))
     for number in SIGNALS:
         send(number)
+    assert seen == ["end"]
 
+    interrupts.ignore_signals()
+    for number in SIGNALS:
+        send(number)
     assert seen == ["end"]
 
 
-def test_ignore_signals__lets_none_stop_the_end():
-    interrupts.ignore_signals()
-
-    for number in SIGNALS:
-        send(number)
-
-
-@pytest.mark.parametrize("ignored", [[], [signal.SIGINT], [signal.SIGTERM]])
-def test_interrupt_main__is_raised_whatever_is_ignored(ignored):
+@pytest.mark.parametrize("ignored", [[], [signal.SIGINT], [signal.SIGTERM], SIGNALS])
+def test_interrupt_main__is_raised_whatever_is_ignored(ignored, caplog):
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
 
     def wait():
         with signals_as_exceptions():
             timer.start()
-            time.sleep(30)
+            time.sleep(0.5 if ignored == SIGNALS else 30)
+            assert "nothing moves But nothing can end it from within." in caplog.text
+            raise StallTimeout("nothing moves, and only this test ends it")
 
     timer = threading.Timer(0.1, interrupt_main, ["nothing moves"])
     with pytest.raises(StallTimeout, match="nothing moves"):
         wait()
     timer.join()
 
-    assert was_aborted()
+    assert was_aborted() == (ignored != SIGNALS)
     interrupts._reasons.clear()
-
-
-def test_interrupt_main__says_so_if_all_signals_are_ignored(caplog):
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-
-    with signals_as_exceptions():
-        interrupt_main("nothing moves")
-
-    assert "nothing moves But nothing can end it from within." in caplog.text
-    assert not was_aborted()

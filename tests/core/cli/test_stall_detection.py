@@ -70,20 +70,15 @@ def test_stall__is_told_each_minute(monkeypatch, lines, answer, state):
     ]
 
 
-def test_stall__ends_with_a_result(monkeypatch, lines):
+@pytest.mark.parametrize("moves", ["a result", "another task at work"])
+def test_stall__ends_with_what_moves(monkeypatch, lines, moves):
     run = Run(monkeypatch)
     for i in range(1, 6):
         run.check_until(50 * i)
-        run.detector.listen(run.computation)
-
-    assert lines() == []
-
-
-def test_stall__ends_with_another_task_at_work(monkeypatch, lines):
-    run = Run(monkeypatch)
-    for i in range(1, 6):
-        run.check_until(50 * i)
-        run.answer = {"tcp://a:1": [f"task-{i}"]}
+        if moves == "a result":
+            run.detector.listen(run.computation)
+        else:
+            run.answer = {"tcp://a:1": [f"task-{i}"]}
 
     assert lines() == []
 
