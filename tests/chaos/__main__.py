@@ -87,10 +87,9 @@ def _show(verdict):
     faults = ", ".join(verdict.injected.elements()) or "no fault"
     result = "FAILED" if verdict.problems else "ok"
     click.echo(f"{result} seed {verdict.seed}, {verdict.seconds:.0f} s: {faults}")
-    for problem in verdict.problems:
-        click.echo(f"    {problem}")
     if verdict.problems:
-        click.echo(f"    history: {verdict.history}")
+        for said in (*verdict.problems, f"history: {verdict.history}"):
+            click.echo(f"    {said}")
 
 
 def _show_all(verdicts):
@@ -98,15 +97,12 @@ def _show_all(verdicts):
     injected = sum((verdict.injected for verdict in verdicts), Counter())
     errors = sum((verdict.errors for verdict in verdicts), Counter())
     n_failed = sum(bool(verdict.problems) for verdict in verdicts)
-    by_code = ", ".join(f"exit code {code}: {n}" for code, n in sorted(errors.items()))
     click.echo(f"{len(verdicts)} runs, {injected.total()} faults injected:")
     for name, n in sorted(injected.items()):
         click.echo(f"    {n:4} {name}")
     n_equal = sum(verdict.is_equal for verdict in verdicts)
     click.echo(f"bit-equal results: {n_equal} of {len(verdicts)}")
-    click.echo(
-        f"errors after which the job was started again: {errors.total()} ({by_code})"
-    )
+    click.echo(f"ends after which the job was started again, by exit code: {dict(errors)}")
     click.echo(f"parts written again: {sum(verdict.n_again for verdict in verdicts)}")
     click.echo(f"failed runs: {n_failed}")
     return 1 if n_failed else 0

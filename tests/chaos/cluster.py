@@ -16,8 +16,9 @@ from pathlib import Path
 import fsspec
 from s3fs import S3FileSystem
 
+from calling import COMMAND
 from chaos import s3
-from chaos.job import COMMAND, NEXT, Place, plain_environment
+from chaos.job import NEXT, Place, plain_environment
 from chaos.network import HOSTS
 from storages import s3_environment
 from waiting import eventually

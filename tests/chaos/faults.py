@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from chaos.cluster import WORKERS
 
@@ -82,14 +81,6 @@ def terminate(cluster, host):
     return True
 
 
-def stop(cluster, host):
-    return has_worker(cluster, host) and cluster.network.signal(host, signal.SIGSTOP)
-
-
-def go_on(cluster, host):
-    cluster.network.signal(host, signal.SIGCONT)
-
-
 def exceed_memory(cluster, host):
     """Let a worker allocate more than its limit, once; its nanny restarts it."""
     if not has_worker(cluster, host):
@@ -150,42 +141,26 @@ def bring_host_back(cluster, host):
     service(cluster, host).is_held = False
 
 
-def cut(cluster, host):
-    cluster.network.cut(host)
-
-
-def heal(cluster, host):
-    cluster.network.heal(host)
-
-
-def divide_workers(cluster, host):
-    """The two workers do not hear each other; all else is as it was."""
-    cluster.network.divide(*WORKERS)
-
-
-def unite_workers(cluster, host):
-    cluster.network.unite(*WORKERS)
-
-
-def on_nodes(method, *arguments):
-    """Return the function that calls a method of the network for each node."""
+def of_network(method, *arguments, hosts=None):
+    """Return the function that calls a method of the network, for the host by default."""
 
     def act(cluster, host):
-        for name in NODES:
+        for name in hosts or [host]:
             getattr(cluster.network, method)(name, *arguments)
 
     return act
 
 
+def of_disk(method, disk):
+    """Return the function that calls a method of the cluster for a disk."""
+    return lambda cluster, host: getattr(cluster, method)(disk)
+
+
 # Storage
 
 
-def fill_output(cluster, host):
-    cluster.fill("output")
-
-
-def grow_output(cluster, host):
-    cluster.grow("output")
+def stop(cluster, host):
+    return has_worker(cluster, host) and cluster.network.signal(host, signal.SIGSTOP)
 
 
 def fill_spool(cluster, host):
@@ -194,22 +169,20 @@ def fill_spool(cluster, host):
     return kill_host(cluster, "client")
 
 
-def grow_spool(cluster, host):
-    cluster.grow("spool")
+def of_s3(kind):
+    """Return the function that lets the S3 server fail in a way; in none if it is empty."""
+    return lambda cluster, host: cluster.s3_faults.write_text(kind)
 
 
-def answer(kind, cluster, host):
-    cluster.s3_faults.write_text(kind)
-
-
-answer_all = partial(answer, "")
+GO_ON = of_network("signal", signal.SIGCONT)
+CUT, HEAL = of_network("cut"), of_network("heal")
 
 FAULTS = {
     "worker-killed": Fault(kill_worker, n_lost=1),
     "worker-and-nanny-killed": Fault(kill_host),
     "worker-terminated": Fault(terminate),
-    "worker-stopped": Fault(stop, go_on, seconds=(5, 25), n_lost=1),
-    "worker-stopped-for-good": Fault(stop, go_on, is_for_good=True, n_lost=1),
+    "worker-stopped": Fault(stop, GO_ON, seconds=(5, 25), n_lost=1),
+    "worker-stopped-for-good": Fault(stop, GO_ON, is_for_good=True, n_lost=1),
     "workers-live-15-s": Fault(
         let_live_15_seconds, let_live, ANYWHERE, ends_within=240, is_for_good=True
     ),
@@ -217,29 +190,31 @@ FAULTS = {
     "scheduler-killed": Fault(kill_host, hosts=("scheduler",)),
     "client-killed": Fault(kill_host, hosts=("client",)),
     "host-gone": Fault(lose_host, bring_host_back, NODES, (10, 40)),
-    "link-cut": Fault(cut, heal, NODES, (3, 10)),
-    "link-cut-for-longer": Fault(cut, heal, NODES, (32, 40), n_lost=1),
+    "link-cut": Fault(CUT, HEAL, NODES, (3, 10)),
+    "link-cut-for-longer": Fault(CUT, HEAL, NODES, (32, 40), n_lost=1),
     # At times for longer than the job waits.
-    "partition": Fault(divide_workers, unite_workers, ANYWHERE, (10, 100)),
+    "partition": Fault(
+        of_network("divide", WORKERS[1], hosts=WORKERS[:1]),
+        of_network("unite", WORKERS[1], hosts=WORKERS[:1]), ANYWHERE, (10, 100),
+    ),
     "loss": Fault(
-        on_nodes("drop", "lossy", 'iifname "eth0" numgen random mod 100 < 10'),
-        on_nodes("drop_nothing", "lossy"),
-        ANYWHERE,
-        (15, 30),
-        needs="nft",
+        of_network(
+            "drop", "lossy", 'iifname "eth0" numgen random mod 100 < 10', hosts=NODES
+        ),
+        of_network("drop_nothing", "lossy", hosts=NODES), ANYWHERE, (15, 30), needs="nft",
     ),
     "slow-link": Fault(
-        on_nodes("slow_down", "2mbit"), on_nodes("speed_up"), ANYWHERE, (15, 30), needs="tc"
+        of_network("slow_down", "2mbit", hosts=NODES), of_network("speed_up", hosts=NODES),
+        ANYWHERE, (15, 30), needs="tc",
     ),
-    "output-disk-full": Fault(fill_output, grow_output, ANYWHERE, (8, 20), storage="local"),
-    "spool-disk-full": Fault(fill_spool, grow_spool, ANYWHERE, (8, 20)),
-    "s3-errors": Fault(
-        partial(answer, "errors"), answer_all, ANYWHERE, (20, 40), storage="s3"
+    "output-disk-full": Fault(
+        of_disk("fill", "output"), of_disk("grow", "output"), ANYWHERE, (8, 20),
+        storage="local",
     ),
-    "s3-answers-lost": Fault(
-        partial(answer, "lost"), answer_all, ANYWHERE, (20, 40), storage="s3"
-    ),
+    "spool-disk-full": Fault(fill_spool, of_disk("grow", "spool"), ANYWHERE, (8, 20)),
+    "s3-errors": Fault(of_s3("errors"), of_s3(""), ANYWHERE, (20, 40), storage="s3"),
+    "s3-answers-lost": Fault(of_s3("lost"), of_s3(""), ANYWHERE, (20, 40), storage="s3"),
     "workers-without-package": Fault(
         hide_package, install_package, ANYWHERE, (60, 60), is_before=True
     ),
-}
+}  # fmt: skip

@@ -2,15 +2,14 @@
 
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from calling import COMMAND
 from digests import digest_of_table, parts_in, read_table
 
 #: So many that what tasks read of the fit is above 1 MiB, and goes by the spool.
@@ -43,8 +42,6 @@ n_neighbors = 10
 data = "{inputs}/rows/000.parquet"
 output = "{outputs}/next"
 """
-
-COMMAND = Path(sys.executable).with_name("lpe-dask")
 
 
 @dataclass
