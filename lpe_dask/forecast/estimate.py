@@ -138,7 +138,7 @@ def plan(
     if is_job(data):
         data, date = prepare(next_job(data, date)), None
     return make_forecast(
-        lambda sizes: workers, data, nominal, model=model, columns=columns,
+        lambda sizes: workers, data, nominal=nominal, model=model, columns=columns,
         exclude=exclude, csv=csv, date=date, **arguments,
     )  # fmt: skip
 
@@ -152,19 +152,12 @@ def is_job(data: Any) -> bool:
 Choice = Callable[[Workload], Workers]
 
 
+#: Arguments of `plan` that are none of `LPE`.
+_OWN = ("nominal", "model", "columns", "exclude", "csv", "date")
+
+
 @eager_scope()
-def make_forecast(
-    choose: Choice,
-    data: Any,
-    nominal: Any = None,
-    *,
-    model: str | PathLike[str] | None = None,
-    columns: Any = None,
-    exclude: Names | None = None,
-    csv: Mapping[str, Any] | None = None,
-    date: datetime.date | str | None = None,
-    **arguments: Any,
-) -> Forecast:
+def make_forecast(choose: Choice, data: Any, **given: Any) -> Forecast:
     """Return the forecast of `plan`, for the workers that are chosen.
 
     Parameters
@@ -172,19 +165,15 @@ def make_forecast(
     choose : callable
     data
         As there, but instead of the path of a job its prepared run.
-    nominal, model, columns, exclude, csv, date, **arguments
-        As there.
+    **given
+        The other arguments, as there.
 
     Raises
     ------
     FileExistsError
         If nothing of a job is left to be done.
     """
-    given = {
-        "nominal": nominal, "model": model, "columns": columns, "exclude": exclude,
-        "csv": csv, "date": date,
-    }  # fmt: skip
-    given = {name: value for name, value in given.items() if value is not None} | arguments
+    given = {name: of for name, of in given.items() if of is not None or name not in _OWN}
     if isinstance(data, Run):
         if given:
             raise ValueError(
@@ -192,33 +181,33 @@ def make_forecast(
                 f"it. Leave that out, or write it into the job."
             )
         return _forecast_job(choose, data)
-    if date is not None:
+    if "date" in given:
         raise ValueError(
             "a date (date=, --date) is for the path of a job file, which ends in .toml. "
             "Leave it out."
         )
-    if model is not None:
-        odd = {} if exclude is None else {"exclude": exclude}
-        check_not_with_model(model, nominal, arguments | odd)
-        return _forecast_with_model(choose, data, model, columns, csv)
-    reject_unknown_arguments("plan", arguments)
-    return _forecast_score(choose, data, nominal, columns, exclude, csv, **arguments)
+    nominal, columns, csv = (
+        given.pop(name, None) for name in ("nominal", "columns", "csv")
+    )
+    data = with_csv(data, csv)
+    if "model" in given:
+        model = given.pop("model")
+        check_not_with_model(model, nominal, given)
+        return _forecast_with_model(choose, data, model, columns)
+    measured = feature_columns(columns, given.pop("exclude", None))
+    reject_unknown_arguments("plan", given)
+    nominal = None if nominal is None else with_csv(nominal, csv)
+    return _forecast_score(choose, data, nominal, measured, with_defaults(given))
 
 
 def _forecast_score(
     choose: Choice,
     data: Any,
     nominal: Any,
-    columns: Any,
-    exclude: Any,
-    csv: Any,
-    **arguments: Any,
+    measured: Sequence[Any] | ExcludedColumns | None,
+    parameters: Mapping[str, Any],
 ) -> Forecast:
-    parameters = with_defaults(arguments)
     check_parameters(parameters)
-    data = with_csv(data, csv)
-    nominal = None if nominal is None else with_csv(nominal, csv)
-    measured = feature_columns(columns, exclude)
     if nominal is None:
         scored = _open(data, measured, parameters["categorical"])
         workers = choose(scored.sizes(parameters))
@@ -233,9 +222,9 @@ def _forecast_score(
 
 
 def _forecast_with_model(
-    choose: Choice, data: Any, path: str | PathLike[str], columns: Any, csv: Any
+    choose: Choice, data: Any, path: str | PathLike[str], columns: Any
 ) -> Forecast:
-    model, data = load_fitted(path), with_csv(data, csv)
+    model = load_fitted(path)
     if is_path_like(data):
         table, rows = tables_to_score(model, data, columns)
         scored = _files(table, rows, model.categories, model.minima)

@@ -15,7 +15,7 @@ from dask.callbacks import Callback
 
 import lpe_dask
 from calling import invoke
-from choosing import mostly_dealt, mostly_full
+from choosing import mostly_full
 from compiling import forget_work
 from lpe_dask.batch import ClusterSection, scoring
 from lpe_dask.batch.api import score_files
@@ -159,50 +159,35 @@ FITS = {
     "split": ("nominal", {"calibration": "split"}),
     "geodesic": ("nominal", {"metric": "geodesic", "n_neighbors": 9}),
     "sample": (None, {"calibration_size": 100}),
+    "conformal": (None, {"calibration": "conformal"}),
+    "pruned": (None, {"algorithm": "pruned"}),
+    "pruned split": (None, {"algorithm": "pruned", "calibration": "split"}),
 }
-
-
-@pytest.mark.parametrize("name", mostly_full(FITS, ["kth", "mean", "radius", "split"]))
-def test_tasks__are_those_of_the_run_for_brute(files, name):
-    nominal, arguments = FITS[name]
-    arguments = arguments | {"algorithm": "brute", "random_state": 0}
-
-    forecast = lpe_dask.plan("data", nominal, **arguments)
-
-    assert counted(forecast.tasks) == run_counted("data", nominal=nominal, **arguments)
-    assert forecast.n_tasks == sum(forecast.tasks.values())
+#: Those for which the rows decide how many tasks there are.
+DRAWN = ["conformal", "pruned", "pruned split"]
 
 
 @pytest.mark.parametrize(
-    ("block_rows", "n_threads"),
-    mostly_dealt([320, None], [1, 5]),
+    ("name", "block_rows", "n_threads"),
+    mostly_full(
+        [*((name, 640, 3) for name in FITS), ("mean", 320, 5), ("mean", None, 1)],
+        [(name, 640, 3) for name in FITS if name not in ("geodesic", "sample")],
+    ),
 )
-def test_tasks__follow_threads_and_blocks(files, block_rows, n_threads):
+def test_tasks__are_those_of_the_run(files, name, block_rows, n_threads):
+    nominal, arguments = FITS[name]
+    arguments = {"algorithm": "brute", "random_state": 0} | arguments
     with dask.config.set({"lpe-dask.block-rows": block_rows, "num_workers": n_threads}):
-        forecast = lpe_dask.plan("data", "nominal", algorithm="brute")
+        forecast = lpe_dask.plan("data", nominal, **arguments)
 
-        assert counted(forecast.tasks) == run_counted(
-            "data", nominal="nominal", algorithm="brute"
-        )
-
-
-DECIDED = {
-    "pruned": {"algorithm": "pruned"},
-    "split": {"algorithm": "pruned", "calibration": "split"},
-    "conformal": {"algorithm": "brute", "calibration": "conformal"},
-    "geodesic": {"algorithm": "pruned", "calibration": "conformal", "metric": "geodesic"},
-}
-
-
-@pytest.mark.parametrize("name", mostly_full(DECIDED, ["pruned", "split", "conformal"]))
-def test_tasks__are_about_right_where_rows_decide(files, name):
-    arguments = DECIDED[name]
-    with dask.config.set({"lpe-dask.block-rows": 640}):
-        forecast = lpe_dask.plan("data", **arguments)
-
-        ran = run_counted("data", random_state=0, **arguments)
-    assert ran.keys() == counted(forecast.tasks).keys()
-    assert 0.5 * ran.total() <= forecast.n_tasks <= 2 * ran.total()
+        ran = run_counted("data", nominal=nominal, **arguments)
+    planned = counted(forecast.tasks)
+    assert forecast.n_tasks == sum(forecast.tasks.values())
+    if name in DRAWN:
+        assert planned.keys() == ran.keys()
+        assert 0.5 * ran.total() <= planned.total() <= 2 * ran.total()
+    else:
+        assert planned == ran
 
 
 @pytest.mark.full
@@ -617,7 +602,9 @@ ZEROS = np.zeros((2000, 2))
     ],
 )
 def test_plan__of_few_and_of_equal_rows(data, nominal, n_neighbors, own_pairs, row_pairs):
-    forecast = lpe_dask.plan(data, nominal, n_neighbors=n_neighbors, scale="standard")
+    arguments = {"n_neighbors": n_neighbors, "scale": "standard", "calibration": "loo"}
+
+    forecast = lpe_dask.plan(data, nominal, **arguments)
 
     assert forecast.n_rows == len(data)
     assert forecast.own_pairs <= own_pairs
