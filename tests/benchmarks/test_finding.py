@@ -80,16 +80,6 @@ def test_main__prints_what_everyone_finds(tables):
         assert f"| {label} |" in done.output
 
 
-def test_main__fails_where_its_mean_is_not_that_of_pyod(tables, monkeypatch):
-    other = ("numpy", lambda nominal, rows: np.arange(len(rows)) % 7.0)
-    monkeypatch.setitem(finding.PEERS, finding.SAME_AS_MEAN, other)
-
-    done = CliRunner().invoke(finding.main, ["--only", "made"])
-
-    assert done.exit_code == 1
-    assert "(at most 0.002)" in done.output
-
-
 def test_main__tells_which_tables_are_missing(tables):
     (tables / "kdd99.parquet").unlink()
 

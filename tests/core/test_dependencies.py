@@ -1,5 +1,6 @@
-"""What `pip install .` brings: no more than a user needs."""
+"""What `pip install .` brings, and the oldest versions that `make test-oldest` installs."""
 
+import re
 import tomllib
 from importlib.metadata import requires
 from pathlib import Path
@@ -8,9 +9,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())[
-    "project"
-]
+ROOT = Path(__file__).parents[2]
+CONTENT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = CONTENT["project"]
 
 
 def brought_by(texts):
@@ -45,3 +46,19 @@ def test_installation__brings_nothing_of_an_extra(extra):
 
     assert of_extra
     assert not of_extra & brought_by(PROJECT["dependencies"])
+
+
+def test_bounds__have_the_form_that_make_test_oldest_reads():
+    """A dependency in another form would quietly be installed in its newest version."""
+    extras = PROJECT["optional-dependencies"].values()
+    groups = [CONTENT["build-system"]["requires"], PROJECT["dependencies"], *extras]
+    bounds = [bound for group in groups for bound in group if "lpe-dask" not in bound]
+    form = re.search(r"grep -oE '\"(.*?)\"'", (ROOT / "Makefile").read_text())[1]
+
+    assert not [bound for bound in bounds if not re.fullmatch(form, bound)]
+
+
+def test_bounds__are_one_for_the_two_halves_of_dask():
+    bounds = dict(bound.split(">=") for bound in PROJECT["dependencies"])
+
+    assert bounds["distributed"] == bounds["dask[array,dataframe]"]
