@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import cached_property
-from types import TracebackType
 
 
 def after_fork(function: Callable[[], object]) -> None:
@@ -39,12 +38,7 @@ class ForkSafeLock:
     def __enter__(self) -> None:
         self.lock.acquire()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.lock.release()
 
 

@@ -177,13 +177,7 @@ def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
 @drift_option
 @worker_options
 def run(
-    path: str,
-    date: Any,
-    overwrite: bool,
-    report: bool,
-    fail_on_drift: bool,
-    debug: bool,
-    **options: Any,
+    path: str, overwrite: bool, fail_on_drift: bool, debug: bool, **options: Any
 ) -> None:
     """Do what a job file says: fit, score, or both.
 
@@ -194,8 +188,8 @@ def run(
     with exit_codes(debug):
         from lpe_dask.batch import next_job
 
-        job = next_job(path, date)
-        if not report and job.score is not None:
+        job = next_job(path, options.pop("date"))
+        if not options.pop("report") and job.score is not None:
             score = job.score.model_copy(update={"report": False})
             job = job.model_copy(update={"score": score})
         workers = pop_worker_options(options, debug, job.cluster)
