@@ -22,6 +22,7 @@ from choosing import mostly_slow
 from lpe_dask.batch import ClusterSection, runs
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.tasks.worker_pool import active_client
+from waiting import eventually
 
 #: Each row of a table of 60 rows among all others.
 ALONE = ("score", "nominal.parquet", "--output", "out")
@@ -290,8 +291,12 @@ def test_workers__tell_of_faults_and_errors_are_told_once(monkeypatch, capfd, de
 
     result = invoke(*ALONE, "--workers", "1", *["--debug"] * debug)
 
-    written = capfd.readouterr().err
+    written = []  # by the worker, which may be late
+    assert eventually(
+        lambda: written.append(capfd.readouterr().err) or "Pausing" in "".join(written)
+    )
     assert result.exit_code == 2
     assert "Error: no such task" in result.stderr
-    assert "distributed.worker.memory - WARNING - Pausing worker" in written
-    assert ("Compute Failed" in written) is debug
+    text = "".join(written)
+    assert "distributed.worker.memory - WARNING - Pausing worker" in text
+    assert ("Compute Failed" in text) is debug
