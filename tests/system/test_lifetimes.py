@@ -60,12 +60,6 @@ ALL = [
 ]
 OTHERS = [one for one in ALL if one not in PAIRS]
 
-
-def in_an_hour(cases):
-    """Return cases that `make lifetimes` runs."""
-    return [pytest.param(*case, marks=pytest.mark.lifetimes) for case in cases]
-
-
 #: Rows here, rows on storage, and rows that only workers have.
 FEW_KINDS, ALL_KINDS = ["numpy", "read_parquet", "persisted"], list(KINDS)
 PHASES = ("setup", "call", "teardown")
@@ -90,9 +84,7 @@ def each_key_names_one_task(caplog):
     assert [message for message in said if "execute_task" in message] == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "entry", "use"), [*mostly_slow(PAIRS, FEW), *in_an_hour(OTHERS)]
-)
+@pytest.mark.parametrize(("kind", "entry", "use"), mostly_slow(PAIRS, FEW))
 def test_use__at_real_size(tables, stage, kind, entry, use):
     check_use(tables, kind, entry, use, stage.client)
 
@@ -116,37 +108,59 @@ def test_loss__at_real_size(tables, stage, loss, kinds):
 # Small tables must not hide large ones: each switch at its other extreme
 
 
-#: What a switch is called -> the table it is tried with, what is set in modules, and what
-#: in the configuration.
+def _everything_is_large(monkeypatch):
+    monkeypatch.setattr(literals, "LITERAL_BYTES", 0)
+    monkeypatch.setattr(frozen_graph, "HEAVY_BYTES", 0)
+
+
+def _nothing_is_shared(monkeypatch):
+    """Each process has a storage of its own; values are sent in pieces of 1 KiB."""
+    monkeypatch.setattr(literals, "LITERAL_BYTES", 2**10)
+    return {"lpe-dask.spool": "memory://lifetimes"}
+
+
+def _is_spooled(monkeypatch):
+    monkeypatch.setattr(MemoryEstimate, "fits", lambda needs, limit: needs.plan.is_spooled)
+
+
+def _many_blocks(monkeypatch):
+    monkeypatch.setattr(planning, "MIN_TASK_ROWS", 64)
+    return {"lpe-dask.block-rows": 64}
+
+
+def _many_chunks(monkeypatch):
+    monkeypatch.setattr(inputs, "MIN_CHUNK_BYTES", 512)
+    monkeypatch.setattr(inputs, "MAX_CHUNK_BYTES", 512)
+
+
+def _chosen_by_a_trial(monkeypatch):
+    monkeypatch.setattr(algorithm_selection, "choice_without_trial", lambda *_: None)
+
+
+def _pruned_always(monkeypatch):
+    monkeypatch.setattr(
+        algorithm_selection, "choice_without_trial", lambda *_: ("pruned", "a test")
+    )
+    return {"lpe-dask.block-rows": 128}
+
+
+def _hashes_are_left_to_tasks(monkeypatch):
+    monkeypatch.setattr(loading, "MAX_HASHED_BYTES", -1)
+
+
+#: What a switch is called, the table it is tried with, and how it is set.
 SWITCHES = {
-    "everything is large": (
-        "small", [(literals, "LITERAL_BYTES", 0), (frozen_graph, "HEAVY_BYTES", 0)], {}
-    ),
-    "spooled": (
-        "small", [(MemoryEstimate, "fits", lambda needs, limit: needs.plan.is_spooled)], {}
-    ),
-    # Each process has a storage of its own; values are sent in pieces of 1 KiB.
-    "nothing is shared": (
-        "small", [(literals, "LITERAL_BYTES", 2**10)],
-        {"lpe-dask.spool": "memory://lifetimes"},
-    ),
-    "many blocks": (
-        "small", [(planning, "MIN_TASK_ROWS", 64)], {"lpe-dask.block-rows": 64}
-    ),
-    "many chunks": (
-        "small", [(inputs, f"{end}_CHUNK_BYTES", 512) for end in ("MIN", "MAX")], {}
-    ),
-    "chosen by a trial": (
-        "small", [(algorithm_selection, "choice_without_trial", lambda *_: None)], {}
-    ),
-    "pruned": (
-        "small", [(algorithm_selection, "choice_without_trial", lambda *_: ("pruned", "a test"))],
-        {"lpe-dask.block-rows": 128},
-    ),
-    "sampled search": ("many neighbors", [], {}),
-    "one partition": ("one partition", [], {}),
-    "hashes": ("small", [(loading, "MAX_HASHED_BYTES", -1)], {}),
-}  # fmt: skip
+    "everything is large": ("small", _everything_is_large),
+    "spooled": ("small", _is_spooled),
+    "nothing is shared": ("small", _nothing_is_shared),
+    "many blocks": ("small", _many_blocks),
+    "many chunks": ("small", _many_chunks),
+    "chosen by a trial": ("small", _chosen_by_a_trial),
+    "pruned": ("small", _pruned_always),
+    "sampled search": ("many neighbors", None),
+    "one partition": ("one partition", None),
+    "hashes": ("small", _hashes_are_left_to_tasks),
+}
 
 #: Switches that decide where values are; after a loss they matter most.
 PLACES = ("everything is large", "spooled", "nothing is shared")
@@ -168,13 +182,10 @@ def small_tables(tmp_path_factory):
 @pytest.fixture
 def switched(request, monkeypatch, small_tables):
     """Set the switch of a test, and give the tables to try it with."""
-    table, patches, settings = SWITCHES[request.param]
-    for patch in patches:
-        monkeypatch.setattr(*patch)
-    tables = small_tables[table]
-    tables.fitted.clear()  # models of another switch
+    table, switch = SWITCHES[request.param]
+    settings = (switch and switch(monkeypatch)) or {}
     with dask.config.set(settings):
-        yield tables
+        yield small_tables[table]
     gc.collect()
 
 
@@ -204,6 +215,7 @@ LOST = [*SMALL_FEW_LOSSES, *itertools.product(PLACES, SMALL_LOSSES, [ALL_KINDS])
     indirect=["switched"],
 )
 def test_use__with_each_switch(switched, stage, kind, entry, use):
+    switched.fitted.clear()  # models of another switch
     check_use(switched, kind, entry, use, stage.client)
     gc.collect()
     assert eventually(lambda: stage.client.run_on_scheduler(unneeded) == [])
@@ -211,14 +223,29 @@ def test_use__with_each_switch(switched, stage, kind, entry, use):
 
 @pytest.mark.parametrize(
     ("switched", "loss", "kinds"),
-    [
-        *mostly_slow(LOST, SMALL_FEW_LOSSES),
-        *in_an_hour(itertools.product(SWITCHES, SMALL_LOSSES, [ALL_KINDS])),
-    ],
+    mostly_slow(LOST, SMALL_FEW_LOSSES),
     indirect=["switched"],
 )
 def test_loss__wherever_values_are(switched, stage, loss, kinds):
+    switched.fitted.clear()
     check_loss(switched, loss, stage, kinds)
+
+
+# All of it
+
+
+@pytest.mark.lifetimes
+@pytest.mark.parametrize(("kind", "entry", "use"), OTHERS)
+def test_use__all_combinations(tables, stage, kind, entry, use):
+    check_use(tables, kind, entry, use, stage.client)
+
+
+@pytest.mark.lifetimes
+@pytest.mark.parametrize("loss", SMALL_LOSSES)
+@pytest.mark.parametrize("switched", [*SWITCHES], indirect=True)
+def test_loss__with_each_switch(switched, stage, loss):
+    switched.fitted.clear()
+    check_loss(switched, loss, stage)
 
 
 #: Rounds of the soak, and from which on memory stays.
