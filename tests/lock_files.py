@@ -10,7 +10,7 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.storage import LOCK_NAME, LockedError, hold, is_stale
+from lpe_dask.storage import LOCK_NAME, LockedError, is_stale, locked
 from lpe_dask.storage.lock import STALE_SECONDS
 
 
@@ -41,7 +41,7 @@ def write(folder, content, *, age=0, name=LOCK_NAME):
 
 def lock_of(folder, **changes):
     """Return the content of a lock of this process, but for the changes."""
-    with hold(folder, "score data.parquet"):
+    with locked(folder, "score data.parquet"):
         return json.dumps(values(folder) | changes).encode()
 
 
@@ -52,7 +52,7 @@ def foreign(folder, **changes):
 
 def check_refused(folder, message, error=LockedError):
     """Nobody gets the lock of a folder, and the error says why; it is returned."""
-    with pytest.raises(error, match=message) as refusal, hold(folder, "score"):
+    with pytest.raises(error, match=message) as refusal, locked(folder, "score"):
         pass
     return refusal.value
 
@@ -68,7 +68,7 @@ def check_that_age_decides(folder, left, message="locked"):
 
     write(folder, left, age=STALE_SECONDS + 1)
     assert is_stale(folder)
-    with hold(folder, "score") as lock:
+    with locked(folder, "score") as lock:
         assert values(folder)["token"] == lock.token
         assert names(folder) == [LOCK_NAME]
     assert names(folder) == []

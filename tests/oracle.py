@@ -7,7 +7,7 @@ import pandas as pd
 
 import definitions
 from lpe_dask import LPE
-from lpe_dask.model.calibration_split import divide
+from lpe_dask.model.calibration_split import split_calibration
 
 
 class Oracle:
@@ -29,7 +29,7 @@ class Oracle:
         n = len(self.nominal)
         self.is_count = given["graph"] == "radius"
         self.is_conformal = given["calibration"] == "conformal"
-        division = divide(
+        division = split_calibration(
             given["calibration"], n, given["calibration_size"], given["random_state"]
         )
         parts = (division.calibration, division.calibration_pool, division.reference)

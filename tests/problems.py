@@ -7,7 +7,7 @@ import pandas as pd
 from hypothesis import strategies as st
 
 from flows import CATEGORICAL, NAMES, table
-from lpe_dask.model.calibration_split import divide
+from lpe_dask.model.calibration_split import split_calibration
 from strategies import point_sets, row_chunks
 
 SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]
@@ -118,7 +118,7 @@ def problems(draw, metric, scale):
         "algorithm": draw(st.sampled_from(["brute", "pruned", "auto"])),
         "alpha": draw(st.sampled_from([0.01, 0.25, 0.5, 0.9])),
     }  # fmt: skip
-    division = divide(calibration, n, arguments["calibration_size"], 0)
+    division = split_calibration(calibration, n, arguments["calibration_size"], 0)
     if division.max_neighbors >= 1 and draw(st.booleans()):
         arguments["n_neighbors"] = draw(st.integers(1, division.max_neighbors))
         arguments["aggregation"] = draw(st.sampled_from(["kth", "mean"]))

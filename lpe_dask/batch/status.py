@@ -71,4 +71,4 @@ def _progress(folder: Folder) -> str:
     if fdr is None:
         return text
     pending = Folder(f"{folder.url}/{PENDING}").names("part-")
-    return f"{len(undecided)} of {n_parts} parts are measured. {text}"
+    return f"{len(pending)} of {n_parts} parts are measured. {text}"

@@ -406,7 +406,7 @@ def test_save__that_is_interrupted_tidies_up(model, other, tmp_path, monkeypatch
         raise KeyboardInterrupt
 
     other.save(tmp_path / "model")
-    monkeypatch.setattr(saving, "_check_seen", interrupt)
+    monkeypatch.setattr(saving, "_wait_until_visible", interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         model.save(tmp_path / "model", overwrite=True)

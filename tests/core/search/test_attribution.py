@@ -17,7 +17,7 @@ from lpe_dask.model.detector import fitted_of
 from lpe_dask.search import plan as plans
 from lpe_dask.search import reference as references
 from lpe_dask.search.attribution import (
-    Attributed,
+    Attribution,
     attribute,
     list_nearest,
     typical_task,
@@ -107,7 +107,7 @@ def test_tasks__are_the_definition_for_any_chunks(algorithm, data, n_features):
         )  # fmt: skip
         rows = chunked(queries, data.draw(row_chunks(len(queries))))
         listed = joined(list_nearest(rows, searched, n_tasks, n_listed, own))
-        found = Attributed(*joined(attribute(rows, searched, n_tasks, own)))
+        found = Attribution(*joined(attribute(rows, searched, n_tasks, own)))
 
     for values, right in zip(
         listed, nearest_of(oracle, queries, n_listed, own), strict=True

@@ -173,12 +173,12 @@ def test_write_pieces__any_region_can_be_read(dtype, tmp_path):
 
     spooled = SpoolFolder(str(tmp_path)).write_pieces(pieces)
 
-    np.testing.assert_array_equal(spool_blocks.sizes(), [40, 0, 60])
+    np.testing.assert_array_equal(spooled.sizes(), [40, 0, 60])
     for region, first, last in [(0, 0, 40), (1, 40, 40), (2, 40, 100)]:
         for start, stop in [(0, 1000), (0, 0), (10, 20), (35, 60), (70, 80)]:
             which = slice(min(first + start, last), min(first + stop, last))
             for some in (
-                spool_blocks.read(region, start, stop),
+                spooled.read(region, start, stop),
                 pieces.read(region, start, stop),
             ):
                 found, found_numbers, n_in_region = some

@@ -312,7 +312,7 @@ def test_hold__respects_a_lock_that_has_no_age(folder, monkeypatch):
 
 
 def test_hold__takes_over_at_once_from_a_process_that_was_killed(tmp_path, lock_owner):
-    check_refused(tmp_path, f"process {holder.pid}")
+    check_refused(tmp_path, f"process {lock_owner.pid}")
 
     lock_owner.kill()
     os.waitid(os.P_PID, lock_owner.pid, os.WEXITED | os.WNOWAIT)
@@ -332,7 +332,7 @@ def test_hold__respects_a_process_that_was_stopped(tmp_path, lock_owner):
     lock_owner.send_signal(signal.SIGSTOP)
     write(tmp_path, content(tmp_path), age=3600)
 
-    check_refused(tmp_path, f"{holder.pid}")
+    check_refused(tmp_path, f"{lock_owner.pid}")
 
 
 def test_hold__knows_machines_without_linux(folder, monkeypatch, tmp_path):
