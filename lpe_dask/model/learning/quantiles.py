@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.search import QuantileKnots
 from lpe_dask.tables import select_rows
-from lpe_dask.tasks import compute
+from lpe_dask.tasks import compute, freeze
 
 #: Most rows of the sample, and most numbers. A share among so many rows is off by 0.0016
 #: (one standard error); of more than 83 columns fewer are sampled.
@@ -45,7 +45,7 @@ def learn_knots(
         rng = np.random.default_rng(int(seed or 0))
         drawn = rng.choice(n_rows, n_sampled, replace=False, shuffle=False)
         rows = select_rows(rows, np.sort(drawn))
-    (sample,) = compute(rows)
+    (sample,) = compute(freeze(rows, "lpe-sample"))  # under keys of its own, as it is fused
     columns = zip(sample.T, low.tolist(), high.tolist(), strict=True)
     ended = [
         _with_ends(_knots(column), least, most, 2 * n_sampled)
