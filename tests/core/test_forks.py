@@ -201,7 +201,7 @@ def test_package__has_no_other_lock_that_a_fork_might_wait_for():
     }
 
     # That of numba_internals.py is a new one for a fork.
-    assert found == {"forks.py", "cleaner.py", "compiled.py", "numba_internals.py"}
+    assert found == {"forks.py", "spool_cleaner.py", "compiled.py", "numba_internals.py"}
 
 
 @pytest.mark.cluster

@@ -19,7 +19,7 @@ from lpe_dask.batch.output import reserved_output
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model.persistence.checkpoint import Checkpoint
-from lpe_dask.storage import holder
+from lpe_dask.storage import lock_owner
 
 def reserve(url):
     with reserved_output(url):
@@ -41,7 +41,7 @@ for way, folder in zip(sys.argv[1::2], sys.argv[2::2]):
 #: What reads a file of a name that everybody knows.
 READERS = {
     "read_summary": "_summary.json", "read_fingerprint": "_run.json",
-    "_stored": "_reasons.pqt", "holder": "_lock.json", "reserve": "_lock.json",
+    "_stored": "_reasons.pqt", "lock_owner": "_lock.json", "reserve": "_lock.json",
 }  # fmt: skip
 
 

@@ -80,19 +80,19 @@ def test_status__of_a_run_that_is_done():
 @pytest.mark.parametrize(
     ("function", "number", "fdr", "text"),
     [
-        ("_write_part", 3, None, "3 of 4 parts are written. No run is at work"),
+        ("_write_part", 3, None, "3 of 4 parts are written. Start the same run"),
         ("_decide_part", 1, 0.1, "4 of 4 parts are measured. 1 of 4 parts are written."),
     ],
 )
-def test_status__of_a_run_to_be_resumed(monkeypatch, function, number, fdr, text):
+def test_status__of_a_run_that_was_interrupted(monkeypatch, function, number, fdr, text):
     stop_at(monkeypatch, function, number, fdr=fdr)
 
     code, said = status()
     assert code == 1
-    assert said.startswith(f"resumable: {text}")
+    assert said.startswith(f"interrupted: {text}")
 
 
-def test_status__of_a_run_that_is_at_work(monkeypatch):
+def test_status__of_a_run_that_is_running(monkeypatch):
     found, whole = [], parts._write_part
 
     def looking(*args):
@@ -105,7 +105,7 @@ def test_status__of_a_run_that_is_at_work(monkeypatch):
     assert [code for code, _ in found] == [75] * N_PARTS
     said = [text.partition(" By process ") for _, text in found]
     assert [text for text, _, _ in said] == [
-        f"at work: {n} of 4 parts are written." for n in range(N_PARTS)
+        f"running: {n} of 4 parts are written." for n in range(N_PARTS)
     ]
     assert all(re.search(r"its last heartbeat was \d s ago", who) for _, _, who in said)
 

@@ -78,7 +78,7 @@ def test_nearest_nominal__of_rows_drawn_without_a_seed(calibration, tmp_path):
     assert nearest["nominal_row"].tolist() == [places[j] for _, j in pairs]
     pd.testing.assert_frame_equal(copied, nearest, check_exact=True)
     assert loaded["nominal_row"].isna().all()
-    with pytest.raises(ValueError, match="does not tell which nominal rows were drawn"):
+    with pytest.raises(ValueError, match="does not know which nominal rows were drawn"):
         reference_ids(fitted_of(lpe_dask.load(tmp_path / "model")), np.arange(3))
     assert loaded["nominal_row"].dtype == nearest["nominal_row"].dtype
     assert loaded["distance"].tolist() == [d for d, _ in pairs]

@@ -13,7 +13,7 @@ from scipy import stats
 from choosing import mostly_full, mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
-from lpe_dask.monitoring import DriftConfig, new_state, update
+from lpe_dask.monitoring import DriftConfig, bins_of, new_state, update
 from lpe_dask.monitoring.bins import BinCounts, PValueBins
 from lpe_dask.monitoring.eprocess import (
     bet_exponents,
@@ -27,7 +27,7 @@ from lpe_dask.monitoring.state import DriftState, Reference
 DELTA = 0.01
 
 
-def bins_of(m):
+def distinct_bins(m):
     """The bins of calibration rows that all differ."""
     return PValueBins.of(np.arange(1, m + 1), 0.01, 0)
 
@@ -65,7 +65,7 @@ def first_alarms(widths, runs):
     ),
 )
 def test_evidence__of_50_runs_like_the_calibration_is_as_rare_as_promised(m, n_rows):
-    rng, widths = np.random.default_rng([1, m, n_rows]), bins_of(m).widths
+    rng, widths = np.random.default_rng([1, m, n_rows]), distinct_bins(m).widths
 
     runs = runs_of(rng.dirichlet(widths, 500), n_rows, 50, rng)
 
@@ -89,7 +89,7 @@ def test_update__says_drift_as_rarely_as_promised(m, n_rows, is_exact):
     With the first runs as reference the law of the rows is any one, with bins that no row
     is ever in; and columns have values that no nominal row has.
     """
-    rng, bins, delta, n_series = np.random.default_rng([3, m]), bins_of(m), 0.2, 60
+    rng, bins, delta, n_series = np.random.default_rng([3, m]), distinct_bins(m), 0.2, 60
     gaps = np.diff([-1, 0, bins.flag, *bins.edges])
     nothing = DriftConfig(delta, tolerance=0, anomalies=0, shift=0)
     columns = [NominalColumn(name, m) for name in "ab"]
@@ -118,7 +118,7 @@ def test_update__says_drift_as_rarely_as_promised(m, n_rows, is_exact):
 
 def location(m):
     """How a shift of normal statistics tilts the bins, in standard deviations."""
-    bins = bins_of(m)
+    bins = distinct_bins(m)
     density = stats.norm.pdf(stats.norm.isf(np.array(bins.edges) / m))
     shares = bins.widths / bins.widths.sum()
     tilt = np.diff(density) / bins.widths
@@ -138,7 +138,7 @@ def location(m):
     ],
 )
 def test_evidence__of_a_change_comes_in_time(m, n_rows, size, n_before, median):
-    rng, widths = np.random.default_rng([4, m, n_rows]), bins_of(m).widths
+    rng, widths = np.random.default_rng([4, m, n_rows]), distinct_bins(m).widths
     shares = rng.dirichlet(widths, 60)
     changed = shares * np.exp(size * location(m))
     changed /= changed.sum(axis=1, keepdims=True)
@@ -176,7 +176,7 @@ def found_by(calibration, rows, new, k, *, is_mean=False):
         k, aggregation="mean" if is_mean else "kth", calibration=calibration, alpha=0.05,
         random_state=0,
     ).fit(rows)  # fmt: skip
-    return fitted_of(model).calibration.bins(0.05), model.score_samples(new)
+    return bins_of(fitted_of(model).calibration, 0.05), model.score_samples(new)
 
 
 #: Nominal rows, K, and whether it is the mean distance; rows and number of the runs.
@@ -283,7 +283,7 @@ def said_of(bins, runs):
 @pytest.mark.parametrize(("m", "n_rows"), [(200, 1), (200, 10**6), (10_000, 1000)])
 def test_update__gathers_the_evidence_of_several_series_at_once(m, n_rows):
     """So what is simulated for many series at once holds for those of users."""
-    rng, bins = np.random.default_rng([1, m, n_rows]), bins_of(m)
+    rng, bins = np.random.default_rng([1, m, n_rows]), distinct_bins(m)
     n_series, n_runs = 3, 20
     shares = rng.dirichlet(gaps_of(bins), n_series)
     drawn = rng.multinomial(n_rows, shares, size=(n_runs, n_series))
@@ -301,7 +301,7 @@ def test_update__gathers_the_evidence_of_several_series_at_once(m, n_rows):
 @pytest.mark.parametrize(("m", "n_rows"), [(1000, 1000), (10_000, 10_000)])
 def test_update__of_bursts_of_anomalies_never_says_drift(m, n_rows, far):
     """3 % of the rows each run, whether no calibration row is like them or some are."""
-    rng, bins, n_series = np.random.default_rng([3, m, far]), bins_of(m), 6
+    rng, bins, n_series = np.random.default_rng([3, m, far]), distinct_bins(m), 6
     n_burst = round(0.03 * n_rows)
     for shares in rng.dirichlet(gaps_of(bins), n_series):
         runs = []
@@ -320,7 +320,7 @@ def test_update__of_bursts_of_anomalies_never_says_drift(m, n_rows, far):
 @pytest.mark.parametrize(("m", "n_rows"), [(10_000, 10_000), (1000, 100_000)])
 def test_update__says_drift_within_a_week_of_a_change_beside_a_burst(m, n_rows):
     """Non-anomalous rows change by .3 standard deviations, after 10 runs without drift."""
-    rng, bins, n_series, first = np.random.default_rng([4, m]), bins_of(m), 9, []
+    rng, bins, n_series, first = np.random.default_rng([4, m]), distinct_bins(m), 9, []
     for shares in rng.dirichlet(gaps_of(bins), n_series):
         upper = np.cumsum(shares)
         shift = np.diff(stats.norm.cdf(stats.norm.ppf(upper.clip(0, 1)) + 0.3), prepend=0)

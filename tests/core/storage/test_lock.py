@@ -43,12 +43,12 @@ from lpe_dask.storage.lock import STALE_SECONDS
 #: Waits for a line, takes the lock, and says whether it did; keeps it until the next line.
 CONTENDER = """
 import sys
-from lpe_dask.storage.lock import LockedError, hold
+from lpe_dask.storage import LockedError, locked
 
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    with hold(sys.argv[1], "score"):
+    with locked(sys.argv[1], "score"):
         print("held", flush=True)
         sys.stdin.readline()
 except LockedError:

@@ -241,7 +241,7 @@ def test_read_frame__reads_what_is_written_from_a_delta_table(tmp_path, monkeypa
 
 READ = """
 import sys
-from lpe_dask.tables import open_table
+from lpe_dask.tables.table_files import open_table
 
 for path in sys.argv[1:]:
     try:
