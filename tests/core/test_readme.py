@@ -51,6 +51,7 @@ ELSEWHERE = {
     ),
     ".ci/run": ".ci/run",
     ".venv/bin/pre-commit install": "tests/core/test_readme.py",
+    ".venv/bin/python tests/saved_models.py": "tests/core/model/test_saved_models.py",
 }
 
 #: How a command begins, where it stands within a sentence.
