@@ -21,7 +21,7 @@ N_EXPLAINED = 50
 #: The columns of the most anomalous rows.
 _TOP_TYPES = {"part": int, "place": int, "p_value": float, "statistic": float}
 
-#: What of all rows of a part is counted.
+#: Counts over all rows of a part.
 _COUNTS = ("rows", "rows_nan", "flagged")
 
 #: Attributes of `PartStats` that are arrays of counts.

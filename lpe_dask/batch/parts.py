@@ -214,7 +214,7 @@ def decision_writes(
     stats_of : callable
         `PartStats.of` with bins and graph.
     folder : PartFolder
-        To write to; the undecided parts are in its `PartFolder.undecided`.
+        To write to; the undecided parts are in its `PartFolder.pending`.
     made_from, numbers : sequence
         As for `part_writes`.
     """

@@ -63,7 +63,7 @@ class Run:
     scoring: Scoring | None
 
     def is_finished(self) -> bool:
-        """Return whether nothing is left to do; then call `tidy`, to do the job."""
+        """Return whether nothing is left to do; then call `clean_up`, to do the job."""
         scoring = self.scoring
         return self.model is not None if scoring is None else scoring.is_finished()
 

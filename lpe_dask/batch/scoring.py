@@ -487,10 +487,8 @@ def _warn_if_fdr_unreliable(
     scoring: Scoring, model: Fitted, counts: dict[str, Any]
 ) -> None:
     includes_self = INCLUDES_SELF[model.calibration_kind]
-    is_ranked = (
-        scoring.scores_nominal_rows and not includes_self
-    )  # `prepare_scoring` warned
-    if scoring.fdr is None or is_ranked:
+    is_ranked = scoring.scores_nominal_rows and not includes_self
+    if scoring.fdr is None or is_ranked:  # of the latter, `prepare_scoring` has warned
         return
     doubt = fdr_caveat(
         scoring.fdr, counts["rows"] - counts["rows_nan"], counts["flagged"],

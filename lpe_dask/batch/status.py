@@ -1,4 +1,4 @@
-"""Tell from an output alone how far its run is: done, running, or interrupted."""
+"""Find from an output alone how far its run is: done, running, or interrupted."""
 
 from __future__ import annotations
 

@@ -307,9 +307,8 @@ def _distributed_log_level(debug: bool) -> Iterator[Callable[[], object]]:
 
         def silence() -> None:
             stack.enter_context(logging_from(logging.CRITICAL))
-            stack.enter_context(
-                _muted_logger("tornado.application")
-            )  # the loop of distributed
+            # The event loop of distributed.
+            stack.enter_context(_muted_logger("tornado.application"))
 
         yield silence
 

@@ -313,9 +313,8 @@ def main() -> None:
         code = int(end.code or 0)
         if code in (INTERRUPTED, TERMINATED) or was_aborted():
             exit_immediately(code)
-        handle_signals(
-            lambda: exit_immediately(code)
-        )  # Python's own end removes the spool later
+        # Python's own end removes the spool, and comes later.
+        handle_signals(lambda: exit_immediately(code))
         raise
 
 

@@ -283,7 +283,7 @@ class _Input:
     is_carried : bool
         Whether the tasks that write results read it again, to carry columns over.
     categories : Categories, optional
-    minima : Minima
+    minima : ColumnOffsets
     """
 
     table: Table

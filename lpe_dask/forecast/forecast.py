@@ -38,7 +38,7 @@ class Forecast:
         nominal rows. All for "brute", about so many for "pruned".
     walks : int
         Walks along a neighbor graph.
-    needs : Needs
+    needs : MemoryEstimate
         Bytes of a worker for the larger search.
     n_threads : int
         Of all workers.

@@ -112,7 +112,7 @@ class QueryTiles:
             In the basis.
         limits : ndarray of shape (n_queries,)
             In units of the basis.
-        errors : Errors
+        errors : ErrorBounds
         """
         starts = self.arrays.starts[:-1]
         if len(starts) == 0:
@@ -142,7 +142,7 @@ class QueryTiles:
             The box.
         reaches : ndarray of shape (n,)
             Squared norms of the points.
-        errors : Errors
+        errors : ErrorBounds
         """
         lowered = self.arrays.lowered
         n_numbers = len(low) - len(lowered)

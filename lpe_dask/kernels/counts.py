@@ -38,7 +38,7 @@ def fold_counts(queries, block, errors, square, counted, tallies):  # type: igno
     ----------
     queries : Queries
     block : Block
-    errors : Errors
+    errors : ErrorBounds
     square : float
         The largest squared distance, by definition, that is within.
     counted : Counted

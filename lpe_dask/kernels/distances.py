@@ -64,7 +64,7 @@ def limit_of(square: _Squares, n_features: int, errors: ErrorBounds) -> _Squares
     ----------
     square : float or ndarray
     n_features : int
-    errors : Errors
+    errors : ErrorBounds
     """
     real = square * (1.0 + (n_features + 4) * 2.0**-52)
     return real * errors.factor * errors.factor * (1.0 + 2.0**-50)

@@ -49,7 +49,7 @@ def set_initial_limits(n_active, cell, first, block, errors, found, tile):  # ty
     first : int
         Number of the first query of the tile.
     block : Block
-    errors : Errors
+    errors : ErrorBounds
     found : Found
         Its limits are changed.
     tile : Tile

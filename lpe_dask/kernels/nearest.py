@@ -76,7 +76,7 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
     ----------
     queries : Queries
     block : Block
-    errors : Errors
+    errors : ErrorBounds
     found : Found
         Changed in place.
     tallies : ndarray of shape (2,)

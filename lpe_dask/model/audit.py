@@ -73,7 +73,7 @@ class Audit:
     ----------
     reference : Reference
     calibration : Calibration
-    quality : Quality
+    quality : ApproximationSettings
     """
 
     reference: Reference

@@ -180,7 +180,7 @@ def hold_out(nominal: NominalRows, fraction: float, seed: int) -> tuple[da.Array
 
     Parameters
     ----------
-    nominal : Nominal
+    nominal : NominalRows
     fraction : float
         Of the rows to be held out, between 0 and 1; at least one is.
     seed : int

@@ -58,7 +58,7 @@ class InputKind:
     ----------
     restore, frame, source, is_lazy
         As in `Table`.
-    origin : Origin, optional
+    origin : FitInput, optional
         The rows themselves.
     """
 
@@ -90,11 +90,11 @@ class Fitted:
     nominal_scores : NominalScores or StoredNominalScores
         Of the nominal rows themselves.
     nominal : InputKind
-    division : Division
+    division : CalibrationSplit
         How the nominal rows in use were divided.
-    ranges : Ranges
+    ranges : ValueRanges
         Of their values.
-    quality : Quality, optional
+    quality : ApproximationSettings, optional
         What is asked where the search may miss neighbors; None: it misses none.
     certificate : Certificate, optional
         Then, of the nominal rows that are no calibration rows.
@@ -104,7 +104,7 @@ class Fitted:
     categories : Categories, optional
         How values of categorical columns become codes; None: there are none, or rows come
         with codes.
-    minima : Minima
+    minima : ColumnOffsets
         From where the numbers of columns are measured that float64 cannot hold.
     """
 

@@ -1,7 +1,7 @@
-"""Fit a model: settle what is asked, measure the nominal rows, keep what was found.
+"""Fit a model: plan it, measure the nominal rows, keep the result.
 
-    rows, parameters --settle--> calibration, division, K or radius         (whole numbers)
-    rows --divide--> part to search, rows to measure
+    rows, parameters --plan_fit--> calibration, division, K or radius         (whole numbers)
+    rows --split_calibration--> part to search, rows to measure
     rows --learn--> scaling, metric --> part, packed --> statistic of the rows to measure
     statistic --sorted--> calibration --> Fitted
 
@@ -105,7 +105,7 @@ class FitPlan:
     ----------
     parameters : dict
         The arguments of `LPE`.
-    division : Division
+    division : CalibrationSplit
     statistic : Statistic
     learned : str, optional
         What is learned from the nominal rows; see `validity.learned_components`.
@@ -291,7 +291,7 @@ class _Search:
 
     Attributes
     ----------
-    nominal : Nominal
+    nominal : NominalRows
     plan : FitPlan
     labels : list of str
         What to call the columns in an error.

@@ -48,23 +48,23 @@ class NominalScores:
 
     Attributes
     ----------
-    statistic : Held
+    statistic : LocalValue
         An array of shape (n_input,): of the calibration rows; NaN for all others, also for
         rows that were dropped.
-    compared : Held
+    compared : LocalValue
         Likewise what p-values compare: the statistic, or the weighed one.
     chunks : tuple of int
         Rows of the partitions as they came.
     others : object, optional
         The input of `LPE.fit`, where not all rows in it were measured; not to be changed.
-    numbers : Held, optional
+    numbers : LocalValue, optional
         There, too: of an array of shape (n_input,), the numbers of the rows among those
         that new rows are measured among; -1 for the rows that are none of these.
     checksums : list of int, optional
         Of its partitions.
     categories : Categories, optional
         Of the input.
-    minima : Minima
+    minima : ColumnOffsets
         Of its columns.
     """
 
@@ -106,13 +106,13 @@ class NominalScores:
         ----------
         X : object
             The input of fit.
-        nominal : Nominal
+        nominal : NominalRows
             Its finite rows.
-        division : Division
+        division : CalibrationSplit
         statistic, compared : ndarray of shape (m,)
             Of the calibration rows.
         categories : Categories, optional
-        minima : Minima, optional
+        minima : ColumnOffsets, optional
         """
         n_input = sum(nominal.input_chunks)
         kept = np.arange(n_input)

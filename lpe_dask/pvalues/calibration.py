@@ -33,7 +33,7 @@ class Calibration:
         See `formulas.p_values`.
     weight : LikelihoodRatio, optional
         How the statistic is weighed before it is compared.
-    shared : Held
+    shared : LocalValue
         The values of the calibration rows, an ascending array of shape (m,).
     """
 

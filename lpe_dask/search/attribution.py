@@ -95,7 +95,7 @@ class Typical(NamedTuple):
         The mean shares of `Attribution` for some of them, each without itself. As if there
         was one row more, with the same share of each column: a column that is the same in
         almost all rows has a small share, and not 0.
-    usual : Usual
+    usual : TypicalValues
     """
 
     shares: NDArray[np.float64]
@@ -115,7 +115,7 @@ def list_nearest(
     ----------
     queries : dask array of shape (n_queries, n_features)
         As the user gave them.
-    searched : Searched
+    searched : JoinInputs
     n_shares : int
         Tasks that share one chunk of queries.
     n_neighbors : int
@@ -155,7 +155,7 @@ def typical_task(
     ----------
     numbers : ndarray of shape (n_rows,)
         Of these rows, ascending; all of them say what is usual.
-    searched : Searched
+    searched : JoinInputs
     n_features : int
         Columns of the input.
     n_measured : int

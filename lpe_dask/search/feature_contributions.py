@@ -1,8 +1,8 @@
-r"""Tell what the columns of the input have to do with a distance between prepared rows.
+r"""Relate distances between prepared rows to the columns of the input.
 
     two prepared rows --squared_parts--> what each column adds to their squared distance
-    a prepared row --restored--> values of the input that become the same
-    prepared rows --usual_of--> quantiles of the input, and its frequent categories
+    a prepared row --inverse_transform--> values of the input that become the same
+    prepared rows --typical_values--> quantiles of the input, and its frequent categories
 
 A column may be two in prepared rows (both forms of a scale), and a matrix mixes all.
 """
@@ -147,7 +147,7 @@ def typical_values(
     Parameters
     ----------
     preparation, prepared, n_features
-        As for `restored`.
+        As for `inverse_transform`.
     """
     rows = inverse_transform(preparation, prepared, n_features)
     frequent: list[list[tuple[float, float]]] = []

@@ -53,7 +53,7 @@ def walk_among_rows(
     graph : Delayed
     numbers : ndarray of shape (n_queries,)
         Of the rows.
-    search : Search
+    search : JoinSpec
     task_rows : int
         Rows of a task.
     """

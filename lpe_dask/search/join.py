@@ -142,8 +142,8 @@ class JoinInputs:
     ----------
     blocks : list of Delayed
         Of handles, as `Blocks.tasks` gives.
-    space : Space or Held
-    search : Search
+    space : Space or LocalValue
+    search : JoinSpec
     graph : Delayed, optional
         Of the `NeighborGraph` of the reference, where distances go along it.
     weight : Delayed, optional
@@ -191,7 +191,7 @@ def join(
     ----------
     queries : dask array of shape (n_queries, n_features)
         As the user gave them; chunks may be unknown; one chunk of features.
-    searched : Searched
+    searched : JoinInputs
     n_shares : int
         Tasks that share one chunk of queries.
     numbers : dask array of shape (n_queries,), optional
@@ -274,7 +274,7 @@ def self_join(
     Parameters
     ----------
     n_blocks : int
-    searched : Searched
+    searched : JoinInputs
     n_shares : int
         Tasks that share one block.
     chosen : Delayed, optional

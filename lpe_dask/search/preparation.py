@@ -36,7 +36,7 @@ class Scaling:
     shift : ndarray of shape (n_features,), optional
     factor, divisor : ndarray of shape (n_features,), optional
         One of them is set where ``shift`` is.
-    knots : Knots, optional
+    knots : QuantileKnots, optional
     has_both : bool, default=False
         Whether there are both forms where there are knots.
     """

@@ -199,7 +199,7 @@ class Reference:
 
         Returns
         -------
-        found : Attributed
+        found : Attribution
         typical : Typical
             Computed once.
         """

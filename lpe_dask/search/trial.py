@@ -86,7 +86,7 @@ class SampledRows:
     reference : ndarray of shape (n_sampled, n_features)
         Prepared, in no particular order.
     space : Space
-    search : Search
+    search : JoinSpec
     """
 
     reference: NDArray[np.floating]

@@ -45,7 +45,7 @@ def first_problem(error: ValidationError) -> str:
 
 @contextmanager
 def disk_full_context(url: str, or_else: str = "") -> Iterator[None]:
-    """Add to the error of a full disk which folder it has, for `brief`.
+    """Add to the error of a full disk which folder it has, for `short_message`.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Find the columns whose numbers are measured from their least one.
 
-    nominal rows --read_exactly--> Table, Nominal, Minima
-    rows --one task a partition--> extent of each column --merged in a tree--> Minima
+    nominal rows --read_nominal_with_offsets--> Table, NominalRows, ColumnOffsets
+    rows --one task a partition--> extent of each column --merged in a tree--> ColumnOffsets
 
 There are seldom any: only the error of a first reading has the rows read once more.
 """

@@ -137,9 +137,8 @@ def _dialects(
         # Two of them in each line are a separator of their own, which nothing reads.
         if separator == " " or not all(separator * 2 in line for _, line in lines):
             strips_spaces = separator == " " or form.strips_spaces
-            plain = replace(
-                form, strips_spaces=strips_spaces, encoding="utf-8"
-            )  # decoded already
+            # The lines are decoded already.
+            plain = replace(form, strips_spaces=strips_spaces, encoding="utf-8")
             yield options, replace(plain, **options)
 
 

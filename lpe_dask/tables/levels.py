@@ -276,7 +276,7 @@ def survey(
         (error_context, keys[i], i, source.names, function, sizes[i])
         for i in (k * len(keys) // n_read for k in range(n_read))
     ]
-    # As blocks of an array, they are read like rows: see `settle`.
+    # As blocks of an array, they are read like rows: see `freeze`.
     chunks = ((np.nan,) * len(tasks), (len(places),))
     surveys = new_array("levels", tasks, [collection], chunks, np.empty((0, 0), object))
     surveys = freeze(surveys, "lpe-read", is_foreign=True)

@@ -48,7 +48,7 @@ class NominalRows:
         Some of the rows, about evenly from all chunks.
     checksums : list of int
         Of the chunks of the input, to compare later readings with.
-    ranges : Ranges
+    ranges : ValueRanges
         Of the values.
     is_frame : bool
         Whether the input is a dask DataFrame.

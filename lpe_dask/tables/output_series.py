@@ -192,7 +192,7 @@ def lookup_rows(
         Rows of its partitions.
     checksums : sequence of int
         Of these, as `checksum` gives them, to detect changes.
-    values : sequence of Held
+    values : sequence of LocalValue
         Of arrays of shape (n,).
     function : callable, optional
         ``function(*values of some rows, *arguments)``; None: the first of the values.

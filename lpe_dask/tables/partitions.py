@@ -36,7 +36,7 @@ class RowEncoder:
     ----------
     names : list or int
         Of the columns; of an array how many.
-    minima : Minima
+    minima : ColumnOffsets
         The columns whose numbers are measured from their least nominal one.
     is_nominal : bool
         Whether the categories are those of these rows.

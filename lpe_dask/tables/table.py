@@ -280,7 +280,7 @@ def read_table(
         other columns are left out; an array is taken by position. None: all columns.
     categories : Categories, optional
         The categorical columns, whose values become codes; None: all columns are numbers.
-    minima : Minima, optional
+    minima : ColumnOffsets, optional
         The columns whose numbers are measured from their least nominal one.
     is_nominal : bool, default=False
         Whether the categories were learned from all these rows, so that every value is

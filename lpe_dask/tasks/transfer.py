@@ -104,7 +104,7 @@ class LocalValueTask:
 
     Parameters
     ----------
-    held : Held
+    held : LocalValue
     is_one_of_many : bool, default=False
         Whether it goes to storage although it is small, because there are more like it.
     """
@@ -221,7 +221,7 @@ def to_task(value: Any, name: str) -> Delayed:
 
 
 def to_tasks(values: Sequence[LocalValue]) -> list[Delayed]:
-    """Return a task for each value, as `enter` does.
+    """Return a task for each value, as `to_task` does.
 
     Raises
     ------
@@ -285,7 +285,7 @@ def slice_tasks(held: LocalValue, edges: Sequence[int]) -> tuple[list[Any], list
 
     Parameters
     ----------
-    held : Held
+    held : LocalValue
         Of an array.
     edges : sequence of int
         Where parts begin and end.

@@ -151,17 +151,17 @@ class Manifest(_Section):
     has_anomaly_log_density : bool
     n_dropped, n_features_in, feature_names_in, offset
         As in `Fitted`, and names in a form for JSON.
-    division : Division
+    division : CalibrationSplit
         Of the nominal rows that were not dropped.
     statistic : Statistic
     categories : Categories, optional
-    ranges : Ranges
-    minima : Minima
+    ranges : ValueRanges
+    minima : ColumnOffsets
     space : Space
     neighbor_graph : NeighborGraphParams, optional
     block_rows : list of int
         Rows of each block of the reference; there is a file for each.
-    quality : Quality, optional
+    quality : ApproximationSettings, optional
     certificate : Certificate, optional
         Where neighbors may be missed. Each block then has a file with its index.
     files : dict of str to FileEntry

@@ -140,10 +140,10 @@ def prepare_blocks(
     ----------
     source : callable
         Gives the rows: a dask array of shape (n_reference, n_features), finite, with known
-        chunks, settled (`frozen_graph.settle`). They enter a graph at each call, if this
+        chunks, settled (`frozen_graph.freeze`). They enter a graph at each call, if this
         process has them.
     space : Space
-    entry : Entry, optional
+    entry : SpoolEntry, optional
         Of a spool; None: the blocks stay in memory.
     regions : tuple of ndarray, optional
         Boxes of regions that rows are gathered in; None: the chunks are blocks.

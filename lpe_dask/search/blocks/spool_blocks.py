@@ -112,7 +112,7 @@ class Handles:
     Parameters
     ----------
     handles : sequence of SpooledBlock, SpooledIndex or SpooledPieces
-    entry : Entry
+    entry : SpoolEntry
         Of the spool, with the files: kept as long as these handles, here or in a task.
     """
 
