@@ -1,6 +1,6 @@
 """Fit a model: plan it, measure the nominal rows, keep the result.
 
-    rows, parameters --plan_fit--> calibration, division, K or radius         (whole numbers)
+    rows, parameters --plan_fit--> calibration, division, K or radius        (whole numbers)
     rows --split_calibration--> part to search, rows to measure
     rows --learn--> scaling, metric --> part, packed --> statistic of the rows to measure
     statistic --sorted--> calibration --> Fitted
