@@ -47,7 +47,7 @@ def environment_with_cache(folder, **others):
 
 
 def said_by(program, folder, **others):
-    """Return what a new process prints, and the lines of its standard error."""
+    """Run a new process: its output, and the lines of its standard error."""
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment_with_cache(folder, **others),
         capture_output=True, text=True, check=True,

@@ -4,7 +4,7 @@ import multiprocessing
 
 
 def in_fork(function, seconds=60):
-    """Return what a function gives in a fork, which must answer in time and end well."""
+    """Result of a function in a fork, which must answer in time and end well."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
     process = context.Process(target=lambda: there.send(function()))

@@ -59,7 +59,7 @@ ATTACKS = {
 
 
 def limited(code, *arguments):
-    """Return what a process prints that may take neither long nor much memory."""
+    """Output of a process that may take neither long nor much memory."""
     return subprocess.run(
         [sys.executable, "-c", _LIMITED + code, *map(str, arguments)],
         cwd=Path(__file__).parents[1], timeout=SECONDS, check=True, text=True,

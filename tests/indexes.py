@@ -18,7 +18,7 @@ def curved_rows(seed, n_rows=3000):
 
 
 def right_lists(points, seed=0, *, keep=True):
-    """Return what `nn_descent.neighbor_lists` is to find, by comparing all pairs."""
+    """Expected result of `nn_descent.neighbor_lists`, by comparing all pairs."""
     # Blocks are the same again and again.
     key = points.shape, points.dtype.str, points.tobytes()
     if key in _RIGHT:

@@ -48,7 +48,7 @@ SCHEMAS = {kind: _strict(schema, COMMON) for kind, schema in _definitions()}
 
 
 def problems_of(manifest):
-    """Return what is wrong with a manifest; an empty list: nothing."""
+    """The faults of a manifest; empty where there is none."""
     kind = manifest["apiVersion"], manifest["kind"]
     if kind in SCHEMAS:
         found = jsonschema.Draft7Validator(SCHEMAS[kind]).iter_errors(manifest)

@@ -117,7 +117,7 @@ def copy_recipes(folder, places):
 
 
 def local_places():
-    """Return what stands for the scheduler of the page on this machine."""
+    """Address on this machine in place of the scheduler's of the page."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         return {"10.0.0.1": "127.0.0.1", "8786": str(bound.getsockname()[1])}

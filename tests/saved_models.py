@@ -59,7 +59,7 @@ def table(name):
 
 
 def outcome(model, rows):
-    """Return what a model says of rows, and of those that it was fitted on."""
+    """Results of a model for rows, and for those that it was fitted on."""
     own = getattr(model, "p_values_", None)
     with (
         patch.object(audit, "AUDITED_ROWS", 5),  # or so few rows are measured exactly

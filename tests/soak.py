@@ -169,7 +169,7 @@ class Case:
             np.testing.assert_array_equal(computed(found), self.right(name), name)
 
     def right(self, name):
-        """Return what a method, or an attribute, is to give."""
+        """Expected value of a method or an attribute."""
         if name not in self._right:
             right = getattr(self._oracle, name)
             self._right[name] = right if name.endswith("_") else right(self.new)

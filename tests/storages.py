@@ -91,7 +91,7 @@ class Faults:
 
 
 def s3_environment(host, port):
-    """Return what lets processes find an S3 server; libraries do not try again."""
+    """Environment with which processes find an S3 server; libraries do not try again."""
     return {
         "AWS_ENDPOINT_URL": f"http://{host}:{port}",
         "AWS_ACCESS_KEY_ID": "somebody",

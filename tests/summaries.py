@@ -178,8 +178,8 @@ def hostile(n_rows: int = 50, n_columns: int = 20, n_runs: int = 200) -> dict[st
             }
             for j in range(n_columns)
         ]  # fmt: skip
-    for i, night in enumerate(summary["drift"]["state"]["runs"]):
-        night["output"] = nasty(i)
+    for i, run in enumerate(summary["drift"]["state"]["runs"]):
+        run["output"] = nasty(i)
     everything = dict(zip(map(nasty, range(9)), map(nasty, range(1, 10)), strict=True))
     summary["drift"]["text"] = "fits: " + nasty(0) + nasty(7)
     summary["reasons"]["private_columns"] = list(NASTY)

@@ -48,7 +48,7 @@ def clusters(n_rows: int, n_features: int) -> NDArray[np.float32]:
 
 
 def adbench(name: str) -> Rows:
-    """Return what gives rows of a table of ADBench."""
+    """Make a function that draws rows of a table of ADBench."""
 
     def rows(n_rows: int, n_features: int) -> NDArray[np.generic]:
         with np.load(table_path(f"adbench/{name}.npz")) as file:
@@ -58,12 +58,12 @@ def adbench(name: str) -> Rows:
 
 
 def single(name: str) -> Rows:
-    """Return what gives these rows in float32."""
+    """Make a function that gives these rows in float32."""
     return lambda n, d: adbench(name)(n, d).astype(np.float32)
 
 
 def standard(name: str) -> Rows:
-    """Return what gives these rows, standardised."""
+    """Make a function that gives these rows, standardised."""
     return lambda n, d: shapes.standardised(adbench(name)(n, d))
 
 

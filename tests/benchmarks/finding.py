@@ -193,7 +193,7 @@ def of_kdd(n_rows: int, seed: int) -> Problem:
 
 
 def measure(problem: Problem) -> pd.DataFrame:
-    """Return what everyone finds in a problem.
+    """Scores of every detector on a problem.
 
     Returns
     -------
@@ -223,7 +223,7 @@ def measure(problem: Problem) -> pd.DataFrame:
 def _ours(
     problem: Problem, scale: str, aggregation: str, k: int | None, with_categories: bool
 ) -> dict[str, Any]:
-    """Return what an `LPE` finds; ``k`` None is its rule."""
+    """Scores of an `LPE`; ``k`` None is its rule."""
     nominal, rows = problem.numbers()
     label = f"{scale}, {aggregation}"
     more: dict[str, Any] = {}
@@ -253,7 +253,7 @@ _OF_KDD = {
 
 
 def report(found: pd.DataFrame) -> str:
-    """Return what was found as Markdown."""
+    """Format the results as Markdown."""
     order = list(dict.fromkeys(found["label"]))
     of_sets, of_kdd = found[found["set"] != KDD], found[found["set"] == KDD]
     parts = []

@@ -56,7 +56,7 @@ def write_table(kind: str, n_rows: int, folder: Path) -> Path:
 
 
 def foresee(path: Path, scheduler: str | None, **arguments: Any) -> Forecast:
-    """Return what `lpe-dask plan` prints for a table."""
+    """Output of `lpe-dask plan` for a table."""
     with WorkerChoice(ClusterSection(scheduler=scheduler)).for_plan() as workers:
         return make_forecast(workers, str(path), **arguments)
 
@@ -90,7 +90,7 @@ def run(
 
 
 def _processor_seconds() -> float:
-    """Return what the processes that this one has started, and that ended, have used."""
+    """Resources used by ended child processes."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -40,7 +40,7 @@ def _processor() -> str:
 
 
 def _vectors() -> str:
-    """Return what the kernels are compiled for, and what BLAS was told."""
+    """SIMD profile of the kernels, and the processor that BLAS is set to."""
     name = chosen_profile()
     profile = SIMD_PROFILES[name]
     shape = f"{profile.width} rows x {profile.queries} queries at a time"

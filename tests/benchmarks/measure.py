@@ -32,7 +32,7 @@ SHARE_ROWS = 8192
 
 
 def measure(case: Case, n_repeats: int) -> dict[str, Any]:
-    """Return what is to be saved of a case.
+    """Measurements of a case that are saved.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class _Lane:
         self.record["share"] = n_sample / n_rows
 
     def _seconds(self, measured: Measurement) -> float:
-        """Return what a whole run takes: its index is whole whatever the share."""
+        """Seconds of a whole run: its index is whole whatever the share."""
         return measured.build + measured.query / self.record["share"]
 
     def time(self, expected: Array | None) -> Array | None:

@@ -139,7 +139,7 @@ def problems(
 
 
 def report(found: pd.DataFrame) -> str:
-    """Return what was found as Markdown."""
+    """Format the results as Markdown."""
     parts = []
     for value in ("found", "area", "false alarms"):
         of_sets = found.pivot_table(value, "set", "candidate")[[*CANDIDATES]]

@@ -83,7 +83,7 @@ def half_equal(n_rows: int, n_features: int) -> NDArray[np.float32]:
 
 
 def mixed(n_rows: int, n_features: int) -> NDArray[np.float32]:
-    """Return what a form holds: numbers, flags, counts and amounts, standardised."""
+    """Make a table of a form: numbers, flags, counts and amounts, standardised."""
     assert n_features == 34
     rng = np.random.default_rng(19)
     columns = [

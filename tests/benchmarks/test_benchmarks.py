@@ -59,7 +59,7 @@ def test_benchmarks__time_the_library_and_each_peer_that_is_installed(quick_run,
 
 
 def measured(case, n_repeats=1):
-    """Return what is found of each run of a case."""
+    """Measurements of each run of a case."""
     return measure.measure(case, n_repeats)["runs"]
 
 

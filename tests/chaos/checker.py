@@ -63,7 +63,7 @@ class Watcher:
 
 
 def problems_that_stay(cluster, undisturbed):
-    """Return what is still wrong with the files of a run some seconds after its end.
+    """List the faults of a run's files that remain some seconds after its end.
 
     A worker that was stopped in the middle of a part wakes up late, and removes it.
     """
@@ -74,7 +74,7 @@ def problems_that_stay(cluster, undisturbed):
 
 
 def problems_of_result(cluster, undisturbed):
-    """Return what is wrong with the files of a run that is done."""
+    """List the faults of the files of a run that is done."""
     try:
         return _problems_of_files(cluster, undisturbed)
     except Exception as error:  # what is missing or damaged, whatever reading it raises
@@ -99,7 +99,7 @@ def _problems_of_files(cluster, undisturbed):
 
 
 def spools(cluster):
-    """Return what is in the folder for spools."""
+    """List the folder for spools."""
     return [path.name for path in (cluster.folder / "spool").iterdir()]
 
 

@@ -37,13 +37,13 @@ class Case(NamedTuple):
 
 
 def normal(n_rows, n_columns, n_chunks=64):
-    """Return what makes rows with independent columns: little can be pruned of many."""
+    """Make a function that draws independent columns: many prune little."""
     chunks = (-(-n_rows // n_chunks), n_columns)
     return lambda: da.random.default_rng(0).standard_normal((n_rows, n_columns), chunks)
 
 
 def clusters(n_rows, n_columns, n_chunks=64):
-    """Return what makes rows around few centers: most can be pruned."""
+    """Make a function that draws rows around few centers: most can be pruned."""
 
     def rows():
         rng = da.random.default_rng(1)
@@ -87,7 +87,7 @@ CASES = {
 
 
 def planned(case):
-    """Return what is to stay of a plan."""
+    """Fields of a plan that a snapshot keeps."""
     forecast = lpe_dask.plan(case.data(), **case.arguments)
     cut, fits = forecast.plan, "fits" if forecast.fits else "does not fit"
     place = "a spool" if forecast.is_spooled else "memory"

@@ -147,7 +147,7 @@ def unwritable(tmp_path, monkeypatch):
 
 
 def _logged(environment):
-    """Return what a process says whose kernels are those of the copy."""
+    """Output of a process whose kernels are those of the copy."""
     (file, _), lines = said_by(KERNELS, None, **environment)
     assert file.startswith(environment["PYTHONPATH"])
     return lines

@@ -62,7 +62,7 @@ sizes = {
 
 
 def shape_of(n_reference, n_features, n_neighbors, *, graph=None, **others):
-    """Return what a search for so many neighbors, or within a radius, is planned from."""
+    """Problem size of a search for so many neighbors, or within a radius."""
     statistic = Statistic(n_neighbors or None, None if n_neighbors else 1.0)
     return ProblemSize(n_reference, n_features, statistic, graph, **others)
 
@@ -248,7 +248,7 @@ def preparation_of_codes(n_features):
 
 
 def traced(call):
-    """Return what a call returns, and the memory that it takes at its peak.
+    """Result of a call, and the memory that it takes at its peak.
 
     The less of two calls: what threads of a cluster allocate meanwhile is traced, too.
     """

@@ -109,7 +109,7 @@ def test_hold__refuses_a_second_run_and_lets_the_next_one_in(folder):
 
 
 def race(folder, n_threads):
-    """Return what became of threads that want the lock at the same moment."""
+    """Outcomes of threads that want the lock at the same moment."""
     start, finish = threading.Barrier(n_threads), threading.Event()
 
     def contend():

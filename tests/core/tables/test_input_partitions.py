@@ -34,7 +34,7 @@ def as_type(dtype):
 
 
 def of_c(convert):
-    """Return what converts the last column of a partition."""
+    """Make a function that converts the last column of a partition."""
     return lambda part: part.assign(c=convert(part["c"]))
 
 

@@ -1,4 +1,4 @@
-"""Five nights of real connections, one of them broken, on a cluster of processes."""
+"""Five daily runs on real connections, one of them broken, on a cluster of processes."""
 
 import datetime
 
@@ -32,10 +32,10 @@ def connections(data_folder):
     return normal.iloc[np.sort(order[:half])], normal.iloc[order[half:]], attacks
 
 
-def drawn(connections, night, share, factor):
-    """Return the rows of a night: normal ones, a share of attacks, bytes times a factor."""
+def drawn(connections, day, share, factor):
+    """Rows of a day: normal ones, a share of attacks, bytes times a factor."""
     _, normal, attacks = connections
-    rng = np.random.default_rng(100 + night)
+    rng = np.random.default_rng(100 + day)
     rows = pd.concat(
         [
             normal.iloc[rng.choice(len(normal), N_NORMAL, replace=False)],
@@ -44,13 +44,13 @@ def drawn(connections, night, share, factor):
     )
     for name in ("src_bytes", "dst_bytes"):
         rows[name] = rows[name].astype(np.int64) * factor
-    return rows.sample(frac=1, random_state=night).reset_index(drop=True)
+    return rows.sample(frac=1, random_state=day).reset_index(drop=True)
 
 
 def test_drift__finds_the_one_run_that_is_not_like_the_others(
     connections, tmp_path, client
 ):
-    """1 % of attacks, 4 % in the last night; bytes in other units in the third one."""
+    """1 % of attacks, 4 % on the last day; bytes in other units on the third."""
     fitted = connections[0].drop(columns="label")
     model = lpe_dask.LPE(
         scale="minmax+quantile", categorical="auto", alpha=0.01, random_state=0
@@ -62,10 +62,10 @@ def test_drift__finds_the_one_run_that_is_not_like_the_others(
         f'data = "{tmp_path}/{{date}}.parquet"\noutput = "{tmp_path}/out/{{date}}"\n'
     )
     verdicts, flagged = [], []
-    for night in range(1, 6):
-        share, factor = (0.04 if night == 5 else 0.01), (1000 if night == 3 else 1)
-        day = datetime.date(2026, 11, night)
-        drawn(connections, night, share, factor).to_parquet(tmp_path / f"{day}.parquet")
+    for number in range(1, 6):
+        share, factor = (0.04 if number == 5 else 0.01), (1000 if number == 3 else 1)
+        day = datetime.date(2026, 11, number)
+        drawn(connections, number, share, factor).to_parquet(tmp_path / f"{day}.parquet")
 
         with get_task_stream(client) as stream:
             summary = lpe_dask.run(job, date=day)
