@@ -22,7 +22,7 @@ import numpy as np
 
 from lpe_dask import LPE
 from lpe_dask.model.learning.scaling import learn_scaling
-from lpe_dask.pvalues.validity import (
+from lpe_dask.model.validity import (
     choose_calibration,
     false_alarm_bound,
     min_rows_for_loo,

@@ -33,7 +33,7 @@ from lpe_dask.model import (
     check_calibration,
     exact_level,
     fit_model,
-    learned_components_of,
+    learned_components,
     locked_model_folder,
     model_source,
     model_url,
@@ -245,7 +245,7 @@ def uses_leave_one_out(parameters: Mapping[str, Any]) -> bool:
     """Return whether the calibration is "loo", whatever the number of nominal rows."""
     calibration = parameters["calibration"]
     return calibration == "loo" or (
-        calibration == "auto" and not learned_components_of(parameters)
+        calibration == "auto" and not learned_components(parameters)
     )
 
 

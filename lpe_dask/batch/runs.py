@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -28,13 +27,11 @@ from lpe_dask.model import (
     SEARCH_PARAMETERS,
     Fitted,
     check_parameters,
-    learned_components_of,
     load_fitted,
     model_source,
     model_url,
     with_defaults,
 )
-from lpe_dask.pvalues import choose_calibration
 from lpe_dask.storage import Lock, redact
 from lpe_dask.tables import Paths
 from lpe_dask.tasks import active_client, check_versions
@@ -195,7 +192,7 @@ def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
         is_free.add("alpha")
     if model.quality is None and wanted["algorithm"] != "nn_descent":
         is_free.update(SEARCH_PARAMETERS)
-    if _takes(wanted, model) == model.calibration_kind:
+    if model.calibration_by(wanted) == model.calibration_kind:
         is_free.add("calibration")
     differing = [
         f"{name}={fitted_with[name]!r} instead of {value!r}"
@@ -211,14 +208,6 @@ def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
             f"{', '.join(differing)}. Give the same values in the job, set refit = true, "
             f"or start from scratch (overwrite=True, --overwrite)."
         )
-
-
-def _takes(parameters: Mapping[str, Any], model: Fitted) -> str:
-    """Return the calibration that parameters mean for the number of rows of a model."""
-    if parameters["calibration"] != "auto":
-        return str(parameters["calibration"])
-    learned = learned_components_of(parameters)
-    return choose_calibration(learned, model.n_samples, model.n_numbers)[0]
 
 
 def _as_json(value: Any) -> str:

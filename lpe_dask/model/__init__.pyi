@@ -22,7 +22,6 @@ from .lpe_parameters import Parameter as Parameter
 from .lpe_parameters import ParameterError as ParameterError
 from .lpe_parameters import check_parameters as check_parameters
 from .lpe_parameters import exact_level as exact_level
-from .lpe_parameters import learned_components_of as learned_components_of
 from .lpe_parameters import neighbors_by_rule as neighbors_by_rule
 from .lpe_parameters import reject_unknown_arguments as reject_unknown_arguments
 from .lpe_parameters import with_defaults as with_defaults
@@ -33,3 +32,4 @@ from .persistence.manifest import model_url as model_url
 from .persistence.saving import locked_model_folder as locked_model_folder
 from .persistence.saving import save_fitted as save_fitted
 from .row_ids import reference_ids as reference_ids
+from .validity import learned_components as learned_components

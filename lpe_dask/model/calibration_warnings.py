@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.pvalues import UNION_GRAPH, min_rows_for_loo
+from lpe_dask.model.validity import UNION_GRAPH, min_rows_for_loo
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +25,7 @@ from lpe_dask.model.audit import Audit, is_exact
 from lpe_dask.model.calibration_split import CalibrationSplit
 from lpe_dask.model.certificate import ApproximationSettings, Certificate
 from lpe_dask.model.nominal_scores import NominalScores, StoredNominalScores
+from lpe_dask.model.validity import choose_calibration, learned_components
 from lpe_dask.pvalues import Calibration, labels, labels_within
 from lpe_dask.search import Approximation, Reference, Statistic
 from lpe_dask.tables import (
@@ -163,6 +164,13 @@ class Fitted:
     def aggregation(self) -> str:
         """What is made of the distances to K neighbors: "kth" or "mean"."""
         return self.reference.shape.statistic.aggregation
+
+    def calibration_by(self, parameters: Mapping[str, Any]) -> str:
+        """Return the calibration that arguments of `LPE` mean for these nominal rows."""
+        if parameters["calibration"] != "auto":
+            return str(parameters["calibration"])
+        learned = learned_components(parameters)
+        return choose_calibration(learned, self.n_samples, self.n_numbers)[0]
 
     def table(self, X: Any) -> Table:
         """Return rows as the model takes them; raises as `LPE.score_samples` does."""

@@ -46,18 +46,17 @@ from lpe_dask.model.learning.scaling import check_determined, learn_preparation
 from lpe_dask.model.lpe_parameters import (
     SCALE_FORMS,
     check_parameters,
-    learned_components_of,
     neighbors_by_rule,
     radius_by_rule,
 )
 from lpe_dask.model.nominal_scores import NominalScores
 from lpe_dask.model.persistence.checkpoint import Checkpoint, measure_with_checkpoint
 from lpe_dask.model.scale_advice import advise_scale
+from lpe_dask.model.validity import choose_calibration, learned_components
 from lpe_dask.pvalues import (
     INCLUDES_SELF,
     Calibration,
     LikelihoodRatio,
-    choose_calibration,
     log_densities,
     log_likelihood_ratio,
     threshold,
@@ -153,7 +152,7 @@ def plan_fit(
     ValueError
         If there are not enough rows.
     """
-    learned, reason = learned_components_of(parameters), None
+    learned, reason = learned_components(parameters), None
     calibration, seed = parameters["calibration"], parameters["random_state"]
     if calibration == "auto":
         n_numbers = n_features - n_categorical

@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from types import SimpleNamespace
 from typing import Any
 
-from lpe_dask.pvalues import INCLUDES_SELF, learned_components
+from lpe_dask.pvalues import INCLUDES_SELF
 from lpe_dask.tables import positions_by_name
 
 #: metric -> the parameters that it takes.
@@ -365,13 +365,6 @@ def with_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return all arguments of `LPE`, those not given as their defaults say."""
     reject_unknown_arguments("LPE", arguments)
     return {name: known.default for name, known in PARAMETERS.items()} | dict(arguments)
-
-
-def learned_components_of(parameters: Mapping[str, Any]) -> str | None:
-    """Return the learned components of a fit; see `validity.learned_components`."""
-    return learned_components(
-        *(parameters[n] for n in ("scale", "metric", "metric_params"))
-    )
 
 
 #: Parameters that decide about results only where neighbors may be missed.

@@ -1,7 +1,7 @@
 """From statistics to p-values, and from p-values to decisions.
 
-Public names: compare statistics with those of nominal rows, flag rows at a false-alarm
-level or a false discovery rate, and say what is promised.
+Public names: compare statistics with those of nominal rows, and flag rows at a false
+discovery rate.
 """
 
 import lazy_loader

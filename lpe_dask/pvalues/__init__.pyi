@@ -18,8 +18,3 @@ from .false_discovery import false_discovery_control as false_discovery_control
 from .formulas import BAND_LEVEL as BAND_LEVEL
 from .formulas import INCLUDES_SELF as INCLUDES_SELF
 from .formulas import dkw_half_width as dkw_half_width
-from .validity import UNION_GRAPH as UNION_GRAPH
-from .validity import choose_calibration as choose_calibration
-from .validity import learned_components as learned_components
-from .validity import min_rows_for_loo as min_rows_for_loo
-from .validity import n_flagged_ranks as n_flagged_ranks

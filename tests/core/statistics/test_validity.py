@@ -10,7 +10,7 @@ from scipy import stats
 
 from choosing import mostly_slow
 from lpe_dask import LPE
-from lpe_dask.pvalues.validity import false_alarm_bound
+from lpe_dask.model.validity import false_alarm_bound
 
 ALPHAS = (0.01, 0.05, 0.1)
 

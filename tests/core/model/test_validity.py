@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lpe_dask import LPE
-from lpe_dask.pvalues.validity import (
+from lpe_dask.model.validity import (
     choose_calibration,
     false_alarm_bound,
     learned_components,
@@ -56,7 +56,7 @@ def test_places_flagged__counts_p_values_as_they_are_compared(alpha, n):
 def test_what_is_learned__is_what_distances_depend_on(arguments, learned):
     arguments = {"scale": None, "metric": "euclidean", "metric_params": None} | arguments
 
-    assert learned_components(**arguments) == learned
+    assert learned_components(arguments) == learned
 
 
 @pytest.mark.parametrize("metric", ["seuclidean", "mahalanobis"])

@@ -78,12 +78,13 @@ def n_flagged_ranks(alpha: float, n: int) -> int:
     return most
 
 
-def learned_components(
-    scale: str | None, metric: str, metric_params: Mapping[str, Any] | None
-) -> str | None:
+def learned_components(parameters: Mapping[str, Any]) -> str | None:
     """Return the components of distances that nominal rows teach; None if there are none.
 
-    Parameters are those of `LPE`.
+    Parameters
+    ----------
+    parameters : mapping
+        The arguments of `LPE`, of which scale and metric matter.
 
     Returns
     -------
@@ -92,13 +93,13 @@ def learned_components(
 
     Examples
     --------
-    >>> learned_components("minmax", "euclidean", None)
+    >>> learned_components(dict(scale="minmax", metric="euclidean", metric_params=None))
     'ranges'
-    >>> learned_components(None, "euclidean", None)
     """
+    metric, metric_params = parameters["metric"], parameters["metric_params"]
     if metric == "geodesic" and (metric_params or {}).get("graph") == "union":
         return UNION_GRAPH
-    of_scale = _BY_SCALE[scale]
+    of_scale = _BY_SCALE[parameters["scale"]]
     of_metric = None if metric_params else _BY_METRIC.get(metric)
     if of_metric is None:
         return of_scale
