@@ -17,7 +17,7 @@ from sklearn.metrics import auc, roc_curve
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask.model import fitted_of
-from lpe_dask.pvalues import BAND_LEVEL, checked_p_values, dkw_half_width
+from lpe_dask.pvalues import checked_p_values, dkw_band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -271,7 +271,7 @@ def plot_calibration(p_values: Any, *, ax: Axes | None = None) -> Axes:
     n = len(known.p_values)
     least = min(0.01, 10.0 ** np.floor(np.log10(1 / n)))  # the left and the lower edge
     alphas = np.geomspace(least, 1.0, 200)
-    half = dkw_half_width(n, BAND_LEVEL)
+    level, half = dkw_band(n)
     # The shares as steps, which begin at the left edge and end at the right one.
     steps = np.union1d(known.p_values, [least, 1.0])
     steps = steps[steps >= least]
@@ -280,7 +280,7 @@ def plot_calibration(p_values: Any, *, ax: Axes | None = None) -> Axes:
     ax.fill_between(
         alphas, np.maximum(alphas - half, least / 10), np.minimum(alphas + half, 1.0),
         facecolor="0.9", edgecolor="0.5", linewidth=0.6,
-        label=f"{BAND_LEVEL:.0%} band if uniform",
+        label=f"{level:.0%} band if uniform",
     )  # fmt: skip
     ax.plot(alphas, alphas, color="black", linestyle="--", linewidth=1, label="uniform")
     ax.plot(

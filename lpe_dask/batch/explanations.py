@@ -13,7 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from os import PathLike, fspath
@@ -37,7 +37,6 @@ from lpe_dask.model import (
     load_fitted,
     reference_ids,
 )
-from lpe_dask.pvalues import threshold
 from lpe_dask.storage import MASK, Folder, Lock, printable, redact_errors, verify_lock
 from lpe_dask.tables import FileTable, frame_tasks, path_of
 from lpe_dask.tasks import compute, new_tasks
@@ -355,7 +354,7 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
         )
     table, rows = tables_to_score(model, url, fingerprint.settings["columns"])
     level = summary["alpha"] if summary["fdr"] is None else summary["fdr_cut_off"]
-    model = replace(model, offset=0.0 if level is None else threshold(level))
+    model = model.at_level(level)
     hidden = {*RESULT_COLUMNS, Q_VALUE}
     kept = table.select([name for name in table.columns if name not in hidden])
     private = summary["reasons"]["private_columns"]

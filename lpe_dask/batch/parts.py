@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.batch.output import PENDING, RESULT_COLUMNS, list_names
 from lpe_dask.batch.part_stats import PartStats
-from lpe_dask.pvalues import Adjustment, adjusted_p_values
+from lpe_dask.pvalues import Adjustment
 from lpe_dask.storage import (
     Folder,
     check_footer,
@@ -317,7 +317,7 @@ def _decide_part(
     p_value, statistic = (
         table.column(name).to_numpy() for name in ("p_value", "statistic")
     )
-    q_value = adjusted_p_values(p_value, adjustment)
+    q_value = adjustment.q_values(p_value)
     is_nan, is_flagged = np.isnan(q_value), q_value <= fdr
     place = table.schema.get_field_index("is_anomaly")
     decided = pa.array(is_flagged, mask=is_nan)

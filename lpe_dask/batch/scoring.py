@@ -15,7 +15,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from typing import Any, NoReturn
@@ -52,16 +52,7 @@ from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import FITTED_ROWS_WARNING, Fitted, model_url
 from lpe_dask.monitoring import DriftConfig, PValueBins, bins_of, calibration_id, is_exact
-from lpe_dask.pvalues import (
-    INCLUDES_SELF,
-    Adjustment,
-    adjusted_p_values,
-    adjustment,
-    check_level,
-    discovery_cut_off,
-    fdr_caveat,
-    threshold,
-)
+from lpe_dask.pvalues import Adjustment, adjustment, check_level
 from lpe_dask.storage import LOCK_NAME, Folder, Lock, redact, short_message, verify_lock
 from lpe_dask.tables import (
     FileTable,
@@ -299,7 +290,7 @@ def execute_scoring(
     """
     alpha, fdr = scoring.made_from.settings["alpha"], scoring.fdr
     # A false discovery rate flags no p-value above itself.
-    model = replace(model, offset=threshold(alpha if fdr is None else fdr))
+    model = model.at_level(alpha if fdr is None else fdr)
     columns = ColumnValues(
         model, scoring.rows, scoring.private, scoring.scores_nominal_rows
     )
@@ -329,9 +320,9 @@ def execute_scoring(
         check_unchanged(scoring.kept.files, output.remove_output, scoring.output)
         cut_off = None
         if adjusted is not None:
-            largest = discovery_cut_off(adjusted, fdr)
+            largest = adjusted.cut_off(fdr)
             cut_off = None if math.isnan(largest) else largest
-            model = replace(model, offset=0.0 if cut_off is None else threshold(cut_off))
+            model = model.at_level(cut_off)
         reasons = _reasons(scoring, model, stats, total, adjusted, folder, steps)
         why = scoring.job.drift_test_obstacle
         drift = {"verdict": None, "reason": why, "text": why}
@@ -486,14 +477,12 @@ def _write_missing_parts(
 def _warn_if_fdr_unreliable(
     scoring: Scoring, model: Fitted, counts: dict[str, Any]
 ) -> None:
-    includes_self = INCLUDES_SELF[model.calibration_kind]
-    is_ranked = scoring.scores_nominal_rows and not includes_self
+    is_ranked = scoring.scores_nominal_rows and not model.calibration.includes_self
     if scoring.fdr is None or is_ranked:  # of the latter, `prepare_scoring` has warned
         return
-    doubt = fdr_caveat(
-        scoring.fdr, counts["rows"] - counts["rows_nan"], counts["flagged"],
-        len(model.calibration.values), includes_self=includes_self,
-    )  # fmt: skip
+    doubt = model.calibration.fdr_caveat(
+        scoring.fdr, counts["rows"] - counts["rows_nan"], counts["flagged"]
+    )
     if doubt is not None:
         logger.warning("%s", doubt)
 
@@ -517,7 +506,7 @@ def _reasons(
         return empty_section(model, private, ALL_PRIVATE)
     q_values = None
     if adjusted is not None:
-        q_values = adjusted_p_values(total.top["p_value"].to_numpy(), adjusted)
+        q_values = adjusted.q_values(total.top["p_value"].to_numpy())
     sizes = [of.counts["rows"] for of in stats] if scoring.scores_nominal_rows else None
     labels = [(folder.name(i), 0) for i in range(folder.n_parts)]
     rows = ExplanationInput(scoring.rows, scoring.kept, labels, sizes, private)

@@ -12,7 +12,7 @@ from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import Certificate, Fitted
 from lpe_dask.monitoring import clopper_pearson_interval
-from lpe_dask.pvalues import BAND_LEVEL, dkw_half_width
+from lpe_dask.pvalues import dkw_band
 from lpe_dask.storage import Folder, package_versions, short_message
 from lpe_dask.tasks import peak_worker_bytes
 
@@ -131,4 +131,4 @@ def _sampling_band(model: Fitted) -> dict[str, float] | None:
     n_measured = len(model.calibration.values)
     if model.calibration_kind != "loo" or n_measured == model.n_samples:
         return None
-    return {"level": BAND_LEVEL, "half_width": dkw_half_width(n_measured)}
+    return dkw_band(n_measured)._asdict()

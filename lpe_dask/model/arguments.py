@@ -5,13 +5,14 @@ What they may be in truth is in the table `PARAMETERS`, which tests compare.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.pvalues import LogDensity
+#: Rows of shape (n_rows, n_features), in the units of the user -> log f1 of each.
+LogDensity = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 GraphChoice = Literal["knn", "radius"]
 AggregationChoice = Literal["kth", "mean"]

@@ -26,6 +26,7 @@ from lpe_dask.model.certificate import (
     certificate_of,
     draws,
 )
+from lpe_dask.model.labels import threshold
 from lpe_dask.pvalues import Calibration
 from lpe_dask.search import AUDITED_ROWS, MERGED_SAMPLES, Approximation, Reference
 from lpe_dask.tasks import merge_tasks, new_array, new_tasks, reread_once
@@ -83,7 +84,7 @@ class Audit:
     def approximation(self, is_exact: Delayed | None = None) -> Approximation:
         """Return the approximate search; ``is_exact`` as in `Approximation`."""
         calibration = self.calibration
-        beyond = calibration.bound_of_level(self.quality.recheck)
+        beyond = calibration.bound(threshold(self.quality.recheck))
         return Approximation(beyond, calibration.weight, is_exact)
 
     def of_table(self, rows: da.Array, *, is_lazy: bool) -> Delayed:

@@ -20,10 +20,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
+from lpe_dask.model.calibration_split import INCLUDES_SELF
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
 from lpe_dask.model.validity import n_flagged_ranks
-from lpe_dask.pvalues import INCLUDES_SELF, check_level
+from lpe_dask.pvalues import check_level
 from lpe_dask.tables import NominalRows, select_rows, survey_nominal, to_numpy
 from lpe_dask.tasks import eager_scope
 

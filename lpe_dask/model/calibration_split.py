@@ -16,6 +16,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+#: calibration -> how often a new row counts itself among the nominal rows.
+INCLUDES_SELF = {"loo": 0, "split": 0, "conformal": 1}
+
 #: Calibration rows of an approximate search, unless ``calibration_size`` is given.
 APPROXIMATE_SIZE = 20_000
 

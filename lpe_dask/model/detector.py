@@ -34,6 +34,7 @@ from lpe_dask.model.arguments import (
     Categorical,
     Csv,
     GraphChoice,
+    LogDensity,
     MetricChoice,
     MissingChoice,
     Names,
@@ -41,8 +42,8 @@ from lpe_dask.model.arguments import (
     ScaleChoice,
     ScoreArguments,
 )
+from lpe_dask.model.labels import margin
 from lpe_dask.model.lpe_parameters import reject_unknown_arguments
-from lpe_dask.pvalues import LogDensity, margin
 from lpe_dask.storage import redact_errors
 
 if TYPE_CHECKING:

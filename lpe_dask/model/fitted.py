@@ -24,9 +24,10 @@ from lpe_dask import dask_array as da
 from lpe_dask.model.audit import Audit, is_exact
 from lpe_dask.model.calibration_split import CalibrationSplit
 from lpe_dask.model.certificate import ApproximationSettings, Certificate
+from lpe_dask.model.labels import labels, labels_within, threshold
 from lpe_dask.model.nominal_scores import NominalScores, StoredNominalScores
 from lpe_dask.model.validity import choose_calibration, learned_components
-from lpe_dask.pvalues import Calibration, labels, labels_within
+from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference, Statistic
 from lpe_dask.tables import (
     NO_OFFSETS,
@@ -164,6 +165,10 @@ class Fitted:
     def aggregation(self) -> str:
         """What is made of the distances to K neighbors: "kth" or "mean"."""
         return self.reference.shape.statistic.aggregation
+
+    def at_level(self, level: float | None) -> Fitted:
+        """Return the model with a level that decides; None: no row is an anomaly."""
+        return replace(self, offset=0.0 if level is None else threshold(level))
 
     def calibration_by(self, parameters: Mapping[str, Any]) -> str:
         """Return the calibration that arguments of `LPE` mean for these nominal rows."""

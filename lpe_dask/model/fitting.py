@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.model.audit import Audit, Sample, sample_of
 from lpe_dask.model.calibration_split import (
+    INCLUDES_SELF,
     CalibrationSplit,
     default_calibration_size,
     split_calibration,
@@ -41,6 +42,7 @@ from lpe_dask.model.certificate import (
     draws,
 )
 from lpe_dask.model.fitted import Fitted, InputKind
+from lpe_dask.model.labels import threshold
 from lpe_dask.model.learning.metrics import graph_params, reorder_params
 from lpe_dask.model.learning.scaling import check_determined, learn_preparation
 from lpe_dask.model.lpe_parameters import (
@@ -53,14 +55,7 @@ from lpe_dask.model.nominal_scores import NominalScores
 from lpe_dask.model.persistence.checkpoint import Checkpoint, measure_with_checkpoint
 from lpe_dask.model.scale_advice import advise_scale
 from lpe_dask.model.validity import choose_calibration, learned_components
-from lpe_dask.pvalues import (
-    INCLUDES_SELF,
-    Calibration,
-    LikelihoodRatio,
-    log_densities,
-    log_likelihood_ratio,
-    threshold,
-)
+from lpe_dask.pvalues import Calibration, LikelihoodRatio
 from lpe_dask.search import (
     AUDITED_ROWS,
     Preparation,
@@ -436,12 +431,8 @@ def _weighed(
     rows = nominal.rows
     if division.calibration is not None:
         rows = select_rows(rows, division.calibration)
-    logs = map_blocks(
-        [rows], _log_densities, weight.log_density, name="log-density", dtype=np.float64
-    )
-    return log_likelihood_ratio(
-        weight.graph, np.asarray(*compute(logs)), statistic, rows.shape[1]
-    )
+    logs = map_blocks([rows], _log_densities, weight, name="log-density", dtype=np.float64)
+    return weight.weigh(np.asarray(*compute(logs)), statistic, rows.shape[1])
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.
@@ -453,5 +444,7 @@ def _numbered(
     return numbers, statistic
 
 
-def _log_densities(rows: NDArray[np.generic], log_density: Any) -> NDArray[np.float64]:
-    return log_densities(log_density, np.ascontiguousarray(rows, dtype=np.float64))
+def _log_densities(
+    rows: NDArray[np.generic], weight: LikelihoodRatio
+) -> NDArray[np.float64]:
+    return weight.log_densities(rows)

@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from types import SimpleNamespace
 from typing import Any
 
-from lpe_dask.pvalues import INCLUDES_SELF
+from lpe_dask.model.calibration_split import INCLUDES_SELF
 from lpe_dask.tables import positions_by_name
 
 #: metric -> the parameters that it takes.

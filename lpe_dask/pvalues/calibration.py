@@ -95,14 +95,11 @@ class Calibration:
         most = np.inf if is_high else -np.inf if self.weight is not None else 0.0
         return float(self.function()(np.array([most]), self.values)[0])
 
-    def bound_of_level(self, level: float) -> float:
-        """Return the value above which a row's p-value is at most ``level``.
+    def bound(self, offset: float) -> float:
+        """Return the value above which a row's p-value is below ``offset``.
 
         Of a distance, or of what is compared in its place. ``inf`` where none is.
         """
-        return self._bound(decisions.threshold(level))
-
-    def _bound(self, offset: float) -> float:
         shares = possible_p_values(len(self.values), self.includes_self)
         return decisions.nominal_bound(self.graph, self.values, offset, shares)
 
@@ -111,8 +108,14 @@ class Calibration:
 
         See `decisions.nominal_bound`.
         """
-        bound = self._bound(offset)
+        bound = self.bound(offset)
         return bound if self.weight is None and 0 < bound < np.inf else None
+
+    def fdr_caveat(self, q: float, n_rows: int, n_flagged: int) -> str | None:
+        """Return why a false discovery rate does not hold; see `decisions.fdr_caveat`."""
+        return decisions.fdr_caveat(
+            q, n_rows, n_flagged, len(self.values), includes_self=self.includes_self
+        )
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

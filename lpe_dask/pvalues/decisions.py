@@ -1,4 +1,4 @@
-"""Turn p-values into decisions at a false-alarm level, or at a false discovery rate."""
+"""Bounds at a false-alarm level, and decisions at a false discovery rate."""
 
 from __future__ import annotations
 
@@ -34,38 +34,6 @@ def checked_p_values(values: Any) -> NDArray[np.float64]:
     return p_values
 
 
-def threshold(alpha: float) -> float:
-    """Return the float64 after ``alpha``: "below it" means "at most alpha".
-
-    Examples
-    --------
-    >>> 0.05 < threshold(0.05) < 0.05 + 1e-16
-    True
-    """
-    return math.nextafter(alpha, math.inf)
-
-
-def margin(p_values: NDArray[np.float64], offset: float) -> NDArray[np.float64]:
-    """Return ``p_values - offset``, which is negative exactly where a row is an anomaly.
-
-    NaN for NaN. Two float64 that differ have a difference that is not 0.
-    """
-    return p_values - offset
-
-
-def labels(values: NDArray[np.float64], offset: float) -> NDArray[np.int64]:
-    """Return -1 where a p-value or a count is below ``offset`` (an anomaly), else 1.
-
-    1 for NaN.
-    """
-    return np.where(values < offset, np.int64(-1), np.int64(1))
-
-
-def labels_within(distances: NDArray[np.float64], bound: float) -> NDArray[np.int64]:
-    """Return -1 where a distance is above ``bound`` (an anomaly), else 1; 1 for NaN."""
-    return np.where(distances > bound, np.int64(-1), np.int64(1))
-
-
 def nominal_bound(
     graph: str,
     calibration: NDArray[np.float64],
@@ -82,7 +50,7 @@ def nominal_bound(
     calibration : ndarray of shape (n_reference,)
         The statistics of the nominal rows, ascending.
     offset : float
-        As `threshold` gives it.
+        The next float64 above a level.
     shares : ndarray of shape (n_reference + 1,)
         The p-values of rows as anomalous as 0, 1, ... nominal rows.
 
@@ -94,9 +62,9 @@ def nominal_bound(
     Examples
     --------
     >>> calibration, shares = np.array([1.0, 2.0, 2.0, 3.0]), np.arange(5) / 4
-    >>> nominal_bound("knn", calibration, threshold(0.25), shares)
+    >>> nominal_bound("knn", calibration, np.nextafter(0.25, 1), shares)
     2.0
-    >>> nominal_bound("radius", calibration, threshold(0.25), shares)
+    >>> nominal_bound("radius", calibration, np.nextafter(0.25, 1), shares)
     2.0
     """
     needed = int(np.searchsorted(shares, offset))
@@ -164,71 +132,66 @@ class Adjustment:
     p_values: NDArray[np.float64]
     adjusted: NDArray[np.float64]
 
+    @classmethod
+    def of(cls, histogram: Histogram) -> Adjustment:
+        r"""Return the adjusted p-values for the false discovery rate.
+
+        Of m p-values, of which c(u) are at most u, v becomes
+
+        .. math:: \min \{u \cdot (m / c(u)) : u \ge v\}
+
+        It is computed in float64 and in this order, as by
+        `scipy.stats.false_discovery_control`. Of equal p-values the last decides, as its
+        rank is the highest.
+
+        Parameters
+        ----------
+        histogram : Histogram
+            Of all p-values.
+
+        Examples
+        --------
+        >>> Adjustment.of(histogram_of(np.array([0.02, 0.5, 0.03, 0.5])))
+        Adjustment(p_values=array([0.03, 0.5 ]), adjusted=array([0.06, 0.5 ]))
+        """
+        values, counts = histogram
+        scaled = values * (counts.sum() / np.cumsum(counts))
+        adjusted = np.minimum.accumulate(scaled[::-1])[::-1]
+        is_last = np.diff(adjusted, append=math.inf) > 0
+        return cls(values[is_last], adjusted[is_last])
+
     def __sizeof__(self) -> int:
         """Return the bytes of the steps."""
         return self.p_values.nbytes + self.adjusted.nbytes
 
+    def q_values(self, p_values: NDArray[np.number]) -> NDArray[np.float64]:
+        """Return what some of the p-values become; NaN for NaN."""
+        numbers = np.asarray(p_values, np.float64)
+        steps = np.searchsorted(self.p_values, numbers)  # NaN comes after all others
+        return np.append(self.adjusted, math.nan)[steps]
 
-def adjustment_of(histogram: Histogram) -> Adjustment:
-    r"""Return the adjusted p-values for the false discovery rate.
+    def cut_off(self, q: float) -> float:
+        """Return the largest p-value that is flagged at the false discovery rate ``q``.
 
-    Of m p-values, of which c(u) are at most u, v becomes
+        Parameters
+        ----------
+        q : float
+            In (0, 1).
 
-    .. math:: \min \{u \cdot (m / c(u)) : u \ge v\}
+        Returns
+        -------
+        cut_off : float
+            The largest p-value that becomes at most ``q``; NaN if there is none: no p-value
+            is at most NaN.
 
-    It is computed in float64 and in this order, as `scipy.stats.false_discovery_control`
-    does. Of equal p-values the last decides, as its rank is the highest.
-
-    Parameters
-    ----------
-    histogram : Histogram
-        Of all p-values.
-
-    Examples
-    --------
-    >>> adjustment_of(histogram_of(np.array([0.02, 0.5, 0.03, 0.5])))
-    Adjustment(p_values=array([0.03, 0.5 ]), adjusted=array([0.06, 0.5 ]))
-    """
-    values, counts = histogram
-    scaled = values * (counts.sum() / np.cumsum(counts))
-    adjusted = np.minimum.accumulate(scaled[::-1])[::-1]
-    is_last = np.diff(adjusted, append=math.inf) > 0
-    return Adjustment(values[is_last], adjusted[is_last])
-
-
-def adjusted_p_values(
-    p_values: NDArray[np.number], adjustment: Adjustment
-) -> NDArray[np.float64]:
-    """Return the adjusted p-values, by an adjustment made of them; NaN for NaN."""
-    numbers = np.asarray(p_values, np.float64)
-    steps = np.searchsorted(adjustment.p_values, numbers)  # NaN comes after all others
-    return np.append(adjustment.adjusted, math.nan)[steps]
-
-
-def discovery_cut_off(adjustment: Adjustment, q: float) -> float:
-    """Return the largest p-value that is flagged at the false discovery rate ``q``.
-
-    Parameters
-    ----------
-    adjustment : Adjustment
-        Of all p-values.
-    q : float
-        In (0, 1).
-
-    Returns
-    -------
-    cut_off : float
-        The largest p-value that becomes at most ``q``; NaN if there is none: no p-value is
-        at most NaN.
-
-    Examples
-    --------
-    >>> p_values = np.array([0.01, 0.5, 0.04, 0.9])
-    >>> discovery_cut_off(adjustment_of(histogram_of(p_values)), q=0.1)
-    0.04
-    """
-    n_reached = int(np.searchsorted(adjustment.adjusted, q, side="right"))
-    return float(adjustment.p_values[n_reached - 1]) if n_reached else math.nan
+        Examples
+        --------
+        >>> p_values = np.array([0.01, 0.5, 0.04, 0.9])
+        >>> Adjustment.of(histogram_of(p_values)).cut_off(q=0.1)
+        0.04
+        """
+        n_reached = int(np.searchsorted(self.adjusted, q, side="right"))
+        return float(self.p_values[n_reached - 1]) if n_reached else math.nan
 
 
 def discoveries(p_values: NDArray[np.number], cut_off: float) -> NDArray[np.bool_]:

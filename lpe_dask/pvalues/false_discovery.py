@@ -29,12 +29,10 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask.pvalues.decisions import (
+    Adjustment,
     Histogram,
-    adjusted_p_values,
-    adjustment_of,
     check_level,
     discoveries,
-    discovery_cut_off,
     histogram_of,
     merge_histograms,
 )
@@ -154,10 +152,8 @@ def false_discovery_control(
         return to_library(flags, "q_value" if adjusted else "is_anomaly", found[1])
     p_values = _checked(p_values)
     if adjusted:
-        steps = _from_all(p_values, adjustment_of)
-        return map_values(
-            p_values, adjusted_p_values, steps, name="q_value", dtype=np.float64
-        )
+        steps = _from_all(p_values, Adjustment.of)
+        return map_values(p_values, _q_values, steps, name="q_value", dtype=np.float64)
     limit = _from_all(p_values, _cut_off, float(q))
     return map_values(p_values, discoveries, limit, name="is_anomaly", dtype=np.bool_)
 
@@ -176,7 +172,7 @@ def adjustment(p_values: da.Array) -> Delayed:
     adjustment : Delayed
         A `decisions.Adjustment`, at most 16 bytes for each distinct p-value.
     """
-    return _from_array(p_values, adjustment_of)
+    return _from_array(p_values, Adjustment.of)
 
 
 def _checked(p_values: Any) -> Any:
@@ -258,7 +254,11 @@ def _histogram(p_values: NDArray[np.number]) -> Histogram:
 
 
 def _cut_off(histogram: Histogram, q: float) -> float:
-    return discovery_cut_off(adjustment_of(histogram), q)
+    return Adjustment.of(histogram).cut_off(q)
+
+
+def _q_values(p_values: NDArray[np.number], adjustment: Adjustment) -> NDArray[np.float64]:
+    return adjustment.q_values(p_values)
 
 
 def _from_parts(

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-#: calibration -> how often a new row counts itself among the nominal rows.
-INCLUDES_SELF = {"loo": 0, "split": 0, "conformal": 1}
-
-#: The probability that p-values are within the bands of summaries and pictures.
-BAND_LEVEL = 0.95
 
 
 def p_values(
@@ -88,8 +83,22 @@ def possible_p_values(n_calibration: int, includes_self: int = 0) -> NDArray[np.
     return counts / (n_calibration + includes_self)
 
 
-def dkw_half_width(n_calibration: int, level: float = BAND_LEVEL) -> float:
-    r"""Return the half width of the band of p-values against a sample of nominal rows.
+class Band(NamedTuple):
+    """Where p-values are with some probability, around those that were found.
+
+    Attributes
+    ----------
+    level : float
+        The probability.
+    half_width : float
+    """
+
+    level: float
+    half_width: float
+
+
+def dkw_band(n_calibration: int, level: float = 0.95) -> Band:
+    r"""Return the band of p-values against a sample of nominal rows.
 
     .. math:: \sqrt{\ln(2 / (1 - \mathrm{level})) / (2 m)}
 
@@ -106,10 +115,10 @@ def dkw_half_width(n_calibration: int, level: float = BAND_LEVEL) -> float:
 
     Examples
     --------
-    >>> round(dkw_half_width(10_000), 4)
+    >>> round(dkw_band(10_000).half_width, 4)
     0.0136
     """
-    return math.sqrt(math.log(2 / (1 - level)) / (2 * n_calibration))
+    return Band(level, math.sqrt(math.log(2 / (1 - level)) / (2 * n_calibration)))
 
 
 def _exceedance_counts(

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.model.arguments import LogDensity
+from lpe_dask.model.calibration_split import INCLUDES_SELF
 from lpe_dask.model.fitted import Fitted, InputKind
 from lpe_dask.model.lpe_parameters import check_parameters
 from lpe_dask.model.nominal_scores import StoredNominalScores
@@ -31,7 +33,7 @@ from lpe_dask.model.persistence.manifest import (
     model_url,
     read_manifest,
 )
-from lpe_dask.pvalues import INCLUDES_SELF, Calibration, LikelihoodRatio, LogDensity
+from lpe_dask.pvalues import Calibration, LikelihoodRatio
 from lpe_dask.search import (
     MAX_BLOCK_ROWS,
     ProblemSize,

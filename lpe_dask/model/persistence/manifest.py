@@ -32,10 +32,9 @@ from pydantic import (
 )
 
 from lpe_dask.kernels import AGGREGATIONS, ALGORITHMS, Basis
-from lpe_dask.model.calibration_split import CalibrationSplit
+from lpe_dask.model.calibration_split import INCLUDES_SELF, CalibrationSplit
 from lpe_dask.model.certificate import ApproximationSettings, Certificate
 from lpe_dask.model.lpe_parameters import PARAMETERS, check_parameters
-from lpe_dask.pvalues import INCLUDES_SELF
 from lpe_dask.search import NeighborGraphParams, QuantileKnots, Space, Statistic
 from lpe_dask.storage import Folder, first_problem, to_jsonable
 from lpe_dask.tables import (

@@ -1,4 +1,4 @@
-"""Decisions at a level, and at a rate, and weights of statistics, by their definitions."""
+"""Decisions at a false discovery rate, and weights of statistics, by their definitions."""
 
 import math
 
@@ -10,31 +10,12 @@ from hypothesis import strategies as st
 from lpe_dask import false_discovery_control
 from lpe_dask.pvalues import formulas
 from lpe_dask.pvalues.decisions import (
+    Adjustment,
     Histogram,
-    adjustment_of,
-    discovery_cut_off,
     fdr_caveat,
     histogram_of,
-    labels,
-    margin,
-    threshold,
 )
-from lpe_dask.pvalues.density import LikelihoodRatio, log_densities, log_likelihood_ratio
-
-
-@given(
-    alpha=st.floats(1e-9, 1, exclude_max=True),
-    shares=st.lists(st.floats(0, 1) | st.just(math.nan), max_size=20),
-)
-def test_decisions__are_at_most_alpha(alpha, shares):
-    p_values = np.array([*shares, alpha], dtype=float)
-    offset = threshold(alpha)
-
-    flagged = labels(p_values, offset) == -1
-
-    np.testing.assert_array_equal(flagged, p_values <= alpha)
-    np.testing.assert_array_equal(margin(p_values, offset) < 0, flagged)
-    assert labels(p_values, offset).dtype == np.int64
+from lpe_dask.pvalues.density import LikelihoodRatio
 
 
 def test_cut_off__of_more_rows_than_int32_counts():
@@ -42,7 +23,7 @@ def test_cut_off__of_more_rows_than_int32_counts():
     histogram = Histogram(np.array([0.01, 0.05, 1.0]), counts)
 
     for q, expected in ((0.0699, math.nan), (0.0701, 0.01), (0.1167, 0.05)):
-        cut_off = discovery_cut_off(adjustment_of(histogram), q)
+        cut_off = Adjustment.of(histogram).cut_off(q)
         np.testing.assert_equal(cut_off, expected)
 
 
@@ -158,9 +139,9 @@ def test_weigh__is_the_logarithm_of_the_likelihood_ratio(log, statistic, n_featu
     """Where the density is 0 a row is as nominal as possible."""
     log_statistic = math.log(statistic) if statistic else -INF
 
-    (knn,) = log_likelihood_ratio("knn", np.array([log]), np.array([statistic]), n_features)
-    (radius,) = log_likelihood_ratio(
-        "radius", np.array([log]), np.array([statistic]), n_features
+    given = np.array([log]), np.array([statistic]), n_features
+    (knn,), (radius,) = (
+        LikelihoodRatio(sum, graph).weigh(*given) for graph in ("knn", "radius")
     )
 
     if log == -INF:
@@ -193,6 +174,7 @@ def test_log_densities__are_real_numbers(given_back, message):
     rows = np.array([[1.0, 2.0], [3.0, 4.0]])
 
     with pytest.raises(ValueError, match=message):
-        log_densities(lambda given: np.array(given_back), rows)
-    assert log_densities(lambda given: [0, 1], rows).dtype == np.float64
-    assert log_densities(lambda given: NAN, rows[:0]).shape == (0,)
+        LikelihoodRatio(lambda given: np.array(given_back), "knn").log_densities(rows)
+    of_zero_and_one = LikelihoodRatio(lambda given: [0, 1], "knn")
+    assert of_zero_and_one.log_densities(rows).dtype == np.float64
+    assert of_zero_and_one.log_densities(rows[:0]).shape == (0,)

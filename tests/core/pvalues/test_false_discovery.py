@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 import definitions
 from lpe_dask import LPE, false_discovery_control, score
-from lpe_dask.pvalues.decisions import discovery_cut_off
 from lpe_dask.pvalues.false_discovery import MERGED_HISTOGRAMS, adjustment
 
 NAN = math.nan
@@ -197,8 +196,8 @@ def test_adjustment__is_one_task_and_as_short_as_can_be(at_most_computes):
     steps = lazy.compute()
 
     assert steps.p_values.tolist() == [0.001, 0.02, 0.05, 0.07, 0.4, 0.5, 0.9]
-    assert discovery_cut_off(steps, 0.13) == 0.05
-    assert math.isnan(discovery_cut_off(steps, 1e-9))
+    assert steps.cut_off(0.13) == 0.05
+    assert math.isnan(steps.cut_off(1e-9))
 
 
 @pytest.mark.parametrize("n_blocks", [1, 2, 8, 9, 64, 65, 600])
