@@ -25,15 +25,7 @@ from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.fingerprint import FINGERPRINT_KEY, Fingerprint
 from lpe_dask.batch.output import PREDECESSOR_NAME, SUMMARY_NAME, write_json
 from lpe_dask.batch.part_stats import PartStats
-from lpe_dask.monitoring import (
-    Drift,
-    DriftConfig,
-    NewValueCounts,
-    NominalColumn,
-    PValueBins,
-    new_state,
-    update,
-)
+from lpe_dask.monitoring import Drift, DriftMonitor
 from lpe_dask.storage import Folder, UnsafeFileError, redact, short_message
 
 logger = logging.getLogger(__name__)
@@ -61,24 +53,14 @@ class RunSeries:
         None if the output has no day in its name.
     made_from : Fingerprint
         Of the run.
-    model : str
-        Identifies the calibration.
-    is_exact : bool
-        As for `pvalues.new_state`.
-    bins : PValueBins
-    columns : list of NominalColumn
-        What nominal rows have in the columns that are measured.
-    config : DriftConfig
+    monitor : DriftMonitor
+        Of the model and the level.
     """
 
     output: str
     dated_output: DatedOutput | None
     made_from: Fingerprint
-    model: str
-    is_exact: bool
-    bins: PValueBins
-    columns: list[NominalColumn]
-    config: DriftConfig
+    monitor: DriftMonitor
 
     @property
     def date(self) -> str:
@@ -91,8 +73,8 @@ class RunSeries:
         """What the runs of the series have in common."""
         job = None if self.dated_output is None else self.dated_output.job
         return {
-            "job": job, "model": self.model, "alpha": self.bins.alpha,
-            "delta": self.config.delta,
+            "job": job, "model": self.monitor.model, "alpha": self.monitor.bins.alpha,
+            "delta": self.monitor.config.delta,
         }  # fmt: skip
 
     def section(
@@ -149,14 +131,10 @@ class RunSeries:
 
     def _updated(self, state: dict[str, Any] | None, stats: PartStats) -> Drift:
         """Return the drift of the run after a state; None: it is the first one."""
-        if state is None:
-            delta, is_exact = self.config.delta, self.is_exact
-            state = new_state(self.model, self.bins, delta, is_exact=is_exact)
-        unseen = NewValueCounts(stats.counts["rows"], stats.missing, stats.unseen)
-        return update(
-            state, self.bins, stats.bins, self.date, redact(self.output), self.config,
-            self.columns, unseen,
-        )  # fmt: skip
+        values = stats.missing, stats.unseen
+        return self.monitor.update(
+            state, stats.bins, self.date, redact(self.output), values
+        )
 
     def _after_predecessor(
         self, stats: PartStats

@@ -227,7 +227,7 @@ class DriftSection(Section):
     Attributes
     ----------
     delta, tolerance, anomalies, shift : float
-        As in `pvalues.DriftConfig`.
+        As in `monitoring.config.DriftConfig`.
     """
 
     delta: float = _key(_LEVEL, "0.01", default=0.01, gt=0, lt=1)

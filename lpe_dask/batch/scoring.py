@@ -51,7 +51,7 @@ from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import FITTED_ROWS_WARNING, Fitted, model_url
-from lpe_dask.monitoring import DriftConfig, PValueBins, bins_of, calibration_id, is_exact
+from lpe_dask.monitoring import DriftMonitor, PValueBins
 from lpe_dask.pvalues import Adjustment, adjustment, check_level
 from lpe_dask.storage import LOCK_NAME, Folder, Lock, redact, short_message, verify_lock
 from lpe_dask.tables import (
@@ -306,7 +306,7 @@ def execute_scoring(
         blocks = model.blocks(rows, sizes, certificate)
         values = columns.tasks(rows)
         planned = model.reference.needed_bytes(sizes)
-        bins = bins_of(model.calibration, alpha)
+        bins = PValueBins.of_calibration(model.calibration, alpha)
     folder = scoring.folder(lock.token)
     with _failures_named(scoring):
         verify_lock(lock.url, lock.token)  # the fit may have taken hours
@@ -394,12 +394,9 @@ def _series(
     job = scoring.job
     if job.drift_test_obstacle is not None:
         return None
-    drift = job.drift or DriftSection()
-    return RunSeries(
-        scoring.output, job.dated_output, scoring.made_from,
-        calibration_id(model.calibration), is_exact(model.calibration_kind),
-        bins, columns.nominal(), DriftConfig(**drift.model_dump()),
-    )  # fmt: skip
+    limits = (job.drift or DriftSection()).model_dump()
+    monitor = DriftMonitor.of(model.calibration, bins, columns.nominal(), **limits)
+    return RunSeries(scoring.output, job.dated_output, scoring.made_from, monitor)
 
 
 def _prepare_output(scoring: Scoring, series: RunSeries | None) -> None:

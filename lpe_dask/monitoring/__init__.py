@@ -1,6 +1,6 @@
 """Drift: whether the rows of one run or of several are distributed as nominal ones.
 
-Public names: `drift`, the state of a series and its update, and the counts that they take.
+Public names: `drift`, what tests the runs of a series, and the counts that it takes.
 """
 
 import lazy_loader

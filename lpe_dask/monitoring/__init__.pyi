@@ -1,12 +1,6 @@
-from .api import bins_of as bins_of
-from .api import calibration_id as calibration_id
 from .api import drift as drift
-from .api import is_exact as is_exact
 from .bins import PValueBins as PValueBins
-from .config import DriftConfig as DriftConfig
-from .new_values import NewValueCounts as NewValueCounts
+from .monitor import DriftMonitor as DriftMonitor
 from .new_values import NominalColumn as NominalColumn
 from .result import Drift as Drift
-from .state import new_state as new_state
 from .verdict import clopper_pearson_interval as clopper_pearson_interval
-from .verdict import update as update

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.base import is_dask_collection
@@ -13,11 +12,9 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.monitoring.bins import PValueBins
-from lpe_dask.monitoring.config import DriftConfig
+from lpe_dask.monitoring.monitor import DriftMonitor
 from lpe_dask.monitoring.result import Drift
-from lpe_dask.monitoring.state import new_state
-from lpe_dask.monitoring.verdict import update
-from lpe_dask.pvalues import Calibration, check_level
+from lpe_dask.pvalues import check_level
 from lpe_dask.tasks import compute, new_tasks
 
 if TYPE_CHECKING:
@@ -125,44 +122,24 @@ def drift(
     # The largest level that flags what the model flags.
     level = math.nextafter(model.offset_, 0) if alpha is None else float(alpha)
     check_level("alpha", level)
-    config = DriftConfig(delta, tolerance, anomalies, shift)
     calibration = fitted.calibration.with_values(model.calibration_)
-    bins = bins_of(calibration, level)
-    own, given = calibration_id(calibration), cast(Any, state)
-    if given is None:
-        given = new_state(own, bins, delta, is_exact=is_exact(fitted.calibration_kind))
-    if isinstance(given, Mapping) and given.get("model", own) != own:
+    bins = PValueBins.of_calibration(calibration, level)
+    monitor = DriftMonitor.of(
+        calibration, bins, delta=delta, tolerance=tolerance, anomalies=anomalies,
+        shift=shift,
+    )  # fmt: skip
+    if isinstance(state, Mapping) and state.get("model", monitor.model) != monitor.model:
         raise ValueError(
             "the state belongs to another model. Start anew (state=None): what was seen of "
             "that model says nothing about this one."
         )
-    result = update(given, bins, _counts(p_values, bins), run or "", config=config)
+    result = monitor.update(state, _counts(p_values, bins), run or "")
     if sum(known["run"] == run for known in result.state["runs"]) > 1:
         raise ValueError(
             f"run={run!r} is in the state already, and would count twice. Give the state "
             f"before it, or another name."
         )
     return result
-
-
-def bins_of(calibration: Calibration, alpha: float) -> PValueBins:
-    """Return the bins in which p-values are counted, to see whether they drift."""
-    n_places = len(calibration.values) + calibration.includes_self
-    p_values = calibration.function()(calibration.values, calibration.values)
-    ranks = np.rint(p_values * n_places).astype(np.int64) - calibration.includes_self
-    return PValueBins.of(ranks, alpha, calibration.includes_self)
-
-
-def is_exact(calibration_kind: str) -> bool:
-    """Return whether calibration rows are measured as new rows are."""
-    return calibration_kind == "conformal"
-
-
-def calibration_id(calibration: Calibration) -> str:
-    """Return an identifier of a calibration: a hash of its values."""
-    content = hashlib.sha256(np.ascontiguousarray(calibration.values).data)
-    content.update(f"{calibration.graph} {calibration.includes_self}".encode())
-    return content.hexdigest()[:16]
 
 
 def _counts(p_values: Any, bins: PValueBins) -> NDArray[np.int64]:

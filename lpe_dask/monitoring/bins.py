@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.pvalues import checked_p_values
+
+if TYPE_CHECKING:
+    from lpe_dask.pvalues import Calibration
 
 #: About the p-values up to which the bins go that follow the first one.
 _UPPER = (
@@ -118,6 +121,14 @@ class PValueBins:
             if nearest < m and (not edges or nearest > edges[-1]):
                 edges.append(nearest)
         return cls(m, includes_self, alpha, flag, above, (*edges, m))
+
+    @classmethod
+    def of_calibration(cls, calibration: Calibration, alpha: float) -> PValueBins:
+        """Return the bins in which p-values are counted, to see whether they drift."""
+        includes_self = calibration.includes_self
+        p_values = calibration.function()(calibration.values, calibration.values)
+        ranks = np.rint(p_values * (len(p_values) + includes_self)).astype(np.int64)
+        return cls.of(ranks - includes_self, alpha, includes_self)
 
     @property
     def widths(self) -> NDArray[np.int64]:

@@ -121,7 +121,7 @@ def update(
 
     Examples
     --------
-    >>> from lpe_dask.monitoring import PValueBins, new_state
+    >>> from lpe_dask.monitoring.state import new_state
     >>> bins = PValueBins.of(np.arange(1, 1001), 0.01, 1)
     >>> state = new_state("a model", bins, delta=0.01, is_exact=True)
     >>> for day, most in [("Mon", 1001), ("Tue", 1001), ("Wed", 500)]:

@@ -7,6 +7,7 @@ Changing the parameters of a model after its fit does not change its calibration
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -64,6 +65,13 @@ class Calibration:
         """The values of the calibration rows, ascending, of shape (m,)."""
         values: NDArray[np.float64] = self.shared.value
         return values
+
+    @property
+    def identifier(self) -> str:
+        """Tells this calibration from others: a hash of its values."""
+        content = hashlib.sha256(np.ascontiguousarray(self.values).data)
+        content.update(f"{self.graph} {self.includes_self}".encode())
+        return content.hexdigest()[:16]
 
     def compared(self, rows: da.Array, statistic: da.Array) -> da.Array:
         """Return the values to compare, of rows in the user's units and their statistic."""

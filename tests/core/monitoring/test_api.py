@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 from lpe_dask import LPE
 from lpe_dask.model.detector import load
-from lpe_dask.monitoring.api import calibration_id, drift
+from lpe_dask.monitoring.api import drift
 
 
 def log_bell(rows):
@@ -179,7 +179,7 @@ def test_drift__refuses_the_state_of_another_model(model, found, other):
         drift(found, model, state)
 
 
-def test_calibration_id__tells_calibrations_from_others(model):
+def test_calibration_identifier__tells_calibrations_from_others(model):
     calibration = model._fitted.calibration
     nudged = calibration.values.copy()
     nudged[7] = np.nextafter(nudged[7], np.inf)
@@ -189,12 +189,11 @@ def test_calibration_id__tells_calibrations_from_others(model):
         dataclasses.replace(calibration, graph="radius"),
     ]  # fmt: skip
 
-    ids = {calibration_id(one) for one in [calibration, *others]}
+    ids = {one.identifier for one in [calibration, *others]}
 
     assert len(ids) == 5
-    assert calibration_id(calibration) == calibration_id(
-        calibration.with_values(calibration.values.copy())
-    )
+    same = calibration.with_values(calibration.values.copy())
+    assert calibration.identifier == same.identifier
 
 
 def test_drift__before_a_fit(found):

@@ -13,8 +13,8 @@ from scipy import stats
 from choosing import mostly_full, mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
-from lpe_dask.monitoring import DriftConfig, bins_of, new_state, update
 from lpe_dask.monitoring.bins import BinCounts, PValueBins
+from lpe_dask.monitoring.config import DriftConfig
 from lpe_dask.monitoring.eprocess import (
     bet_exponents,
     log_evidence,
@@ -22,7 +22,8 @@ from lpe_dask.monitoring.eprocess import (
     update_log_wealth,
 )
 from lpe_dask.monitoring.new_values import NewValueCounts, NominalColumn
-from lpe_dask.monitoring.state import DriftState, Reference
+from lpe_dask.monitoring.state import DriftState, Reference, new_state
+from lpe_dask.monitoring.verdict import update
 
 DELTA = 0.01
 
@@ -176,7 +177,9 @@ def found_by(calibration, rows, new, k, *, is_mean=False):
         k, aggregation="mean" if is_mean else "kth", calibration=calibration, alpha=0.05,
         random_state=0,
     ).fit(rows)  # fmt: skip
-    return bins_of(fitted_of(model).calibration, 0.05), model.score_samples(new)
+    return PValueBins.of_calibration(
+        fitted_of(model).calibration, 0.05
+    ), model.score_samples(new)
 
 
 #: Nominal rows, K, and whether it is the mean distance; rows and number of the runs.
