@@ -4,16 +4,9 @@ from .api import run as run
 from .api import score_files as score_files
 from .api import score_job as score_job
 from .explanations import explain_output as explain_output
-from .explanations import format_explanations as format_explanations
-from .explanations import has_explanations as has_explanations
-from .fingerprint import FINGERPRINT_KEY as FINGERPRINT_KEY
-from .inputs import tables_to_score as tables_to_score
 from .job import ClusterSection as ClusterSection
-from .job import cluster_section as cluster_section
-from .job_file import errors_with_location as errors_with_location
 from .page import report as report
 from .resume import next_job as next_job
 from .runs import Run as Run
-from .runs import prepare as prepare
 from .status import read_status as read_status
 from .summary import read_summary as read_summary

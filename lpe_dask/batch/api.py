@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from lpe_dask.batch.job import Job, ModelSection, NominalSection, ScoreSection, Source
 from lpe_dask.batch.resume import next_job
-from lpe_dask.batch.runs import prepare
+from lpe_dask.batch.runs import Run
 from lpe_dask.model import FitArguments, Names, reject_unknown_arguments
 from lpe_dask.storage import redact_errors
 from lpe_dask.tables import CsvOptions, Paths, as_paths
@@ -60,7 +60,7 @@ def run(
     >>> lpe_dask.run("jobs/nightly-scoring.toml")  # doctest: +SKIP
     """
     due = next_job(job, date)
-    prepared = prepare(due, "replace" if overwrite else "keep")
+    prepared = Run.prepare(due, "replace" if overwrite else "keep")
     if prepared.is_finished():
         prepared.clean_up()
         logger.info("nothing to do")
@@ -172,7 +172,7 @@ def score_files(
         keep=keep, alpha=alpha, fdr=fdr, check_calibration=check_calibration,
         private=private, report=report, csv=csv, **arguments,
     )  # fmt: skip
-    return prepare(job, "replace" if overwrite else "refuse").execute()
+    return Run.prepare(job, "replace" if overwrite else "refuse").execute()
 
 
 def score_job(
@@ -192,7 +192,7 @@ def score_job(
     csv: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> Job:
-    """Return the job that `score_files` does; what is given is checked by `prepare`.
+    """Return the job that `score_files` does; what is given is checked by `Run.prepare`.
 
     Raises
     ------

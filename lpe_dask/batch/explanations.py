@@ -13,6 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -24,7 +25,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask.batch.fingerprint import read_fingerprint
-from lpe_dask.batch.inputs import tables_to_score
 from lpe_dask.batch.output import REASONS_NAME, RESULT_COLUMNS, reserved_output
 from lpe_dask.batch.part_stats import top_anomalies
 from lpe_dask.batch.parts import Q_VALUE
@@ -37,7 +37,7 @@ from lpe_dask.model import (
     load_fitted,
     reference_ids,
 )
-from lpe_dask.storage import MASK, Folder, Lock, printable, redact_errors, verify_lock
+from lpe_dask.storage import MASK, Folder, Lock, redact_errors, verify_lock
 from lpe_dask.tables import FileTable, frame_tasks, path_of
 from lpe_dask.tasks import compute, new_tasks
 
@@ -252,11 +252,15 @@ def _text(value: Any) -> str:
 
 
 @redact_errors()
-def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
+def explain_output(
+    output: str | PathLike[str],
+    top: int = 50,
+    workers: AbstractContextManager[None] | None = None,
+) -> pd.DataFrame:
     """Return the reasons for the most anomalous rows of an output, which it then has.
 
     A run gives those of 50 rows. For more, the model has to be saved, and the columns that
-    are measured have to be in the output; computes then, with the scheduler that is active.
+    are measured have to be in the output; computes then.
 
     Parameters
     ----------
@@ -264,6 +268,8 @@ def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
         Folder or fsspec URL that a run has written.
     top : int, default=50
         How many rows, at least 1.
+    workers : context manager, optional
+        Entered to compute inside; None: computes with the scheduler that is active.
 
     Returns
     -------
@@ -283,7 +289,7 @@ def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
         raise ValueError(f"top={top!r} must be a whole number of at least 1.")
     url = fspath(output)
     if not has_explanations(url, top):
-        with reserved_output(url) as lock:
+        with reserved_output(url) as lock, workers or nullcontext():
             _work_out(url, read_summary(url), top, lock)
     reasons = _stored(url)
     assert reasons is not None
@@ -310,33 +316,6 @@ def _stored(output: str) -> pd.DataFrame | None:
     return None if content is None else pd.read_parquet(io.BytesIO(content))
 
 
-def format_explanations(reasons: pd.DataFrame) -> str:
-    """Return reasons as a table: a line for each row, with its first three columns."""
-    lines = []
-    for (part, row), of_row in reasons.groupby(["part", "row"], sort=False):
-        first, shown = of_row.iloc[0], of_row.head(3)
-        texts = [
-            f"{printable(str(line.column))}={_value(line.value)} ({line.share:.0%}, usual "
-            f"{printable(str(line.usual))})"
-            for line in shown.itertuples()
-        ]
-        if shown["share"].isna().any():
-            texts = ["no shares: the distance is 0 or inf"]
-        elif first.is_spread:
-            texts.insert(0, "spread over many columns")
-        place = (part, row, printable(str(first.id_columns)))
-        lines.append((*place, first.p_value, first.statistic, "; ".join(texts)))
-    names = ["part", "row", "id_columns", "p_value", "statistic", "reasons"]
-    table = pd.DataFrame(lines, columns=names)
-    if not table["id_columns"].any():  # nothing was carried over
-        del table["id_columns"]
-    return table.to_string(index=False, justify="left", float_format="{:.4g}".format)
-
-
-def _value(value: Any) -> str:
-    return f"{value:.15g}" if isinstance(value, float) else printable(str(value))[:40]
-
-
 def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     """Write the reasons of so many rows into an output; computes."""
     fingerprint, path = read_fingerprint(url), summary["model"]
@@ -352,7 +331,7 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
             f"the model at {path} is not the one that {url} was scored with. Lower top "
             f"(--top), or score the rows again."
         )
-    table, rows = tables_to_score(model, url, fingerprint.settings["columns"])
+    table, rows = model.open_table(url, fingerprint.settings["columns"])
     level = summary["alpha"] if summary["fdr"] is None else summary["fdr_cut_off"]
     model = model.at_level(level)
     hidden = {*RESULT_COLUMNS, Q_VALUE}

@@ -9,16 +9,13 @@ from typing import Any
 from lpe_dask.batch.errors import JobKeyError, RunError
 from lpe_dask.batch.fingerprint import changed_files
 from lpe_dask.batch.job import Job, Source
-from lpe_dask.model import Fitted
 from lpe_dask.tables import (
     CsvOptions,
     FileTable,
     Paths,
     TableFiles,
-    column_types,
     find_files,
     format_paths,
-    open_features,
     path_exists,
     resolve_names,
     with_csv,
@@ -45,21 +42,6 @@ def csv_setting(job: Job) -> dict[str, Any]:
     """Return how CSV files are read, to compare runs; nothing if by default."""
     given = {} if job.csv is None else job.csv.given()
     return {"csv": given} if given else {}
-
-
-def tables_to_score(
-    model: Fitted, data: Paths, columns: Sequence[Any] | None
-) -> tuple[FileTable, Any]:
-    """Return a table in files, and of it the frame of columns that a model measures."""
-    kinds = column_types(model.categories)
-    table, rows = open_features(data, columns, model.columns, kinds=kinds)
-    if len(rows.columns) != model.n_features:
-        raise ValueError(
-            f"{format_paths(data)} has {len(rows.columns)} columns to measure, but the "
-            f"model was fitted on {model.n_features}. Name that many (columns=, "
-            f"--columns)."
-        )
-    return table, rows
 
 
 def select_carried_columns(

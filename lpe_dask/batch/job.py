@@ -3,7 +3,7 @@
 Jobs are made from a job file (job_file.py reads and checks it) or from the arguments of a
 command or a call (api.py). This file has the keys of each section, with the allowed values
 and an example, from which messages are made, and the rules that tie keys to one another.
-Those about arguments of `LPE` are in model/lpe_parameters.py, and checked by `prepare`.
+Those about arguments of `LPE` are in model/lpe_parameters.py, and checked by `Run.prepare`.
 """
 
 from __future__ import annotations
@@ -274,6 +274,30 @@ class ClusterSection(Section):
     )
     dashboard: bool = _key(_SWITCH, "true", default=False)
 
+    @classmethod
+    def of_options(cls, given: Mapping[str, Any]) -> ClusterSection:
+        """Return the section that options of a command stand for.
+
+        Parameters
+        ----------
+        given : mapping of str to object
+            The values of options by the keys of the section, also as texts such as "4GiB".
+
+        Raises
+        ------
+        ValueError
+            For a value that is not allowed, or that contradicts another, by its option.
+        """
+        try:
+            section = cls.model_validate(dict(given))
+        except ValidationError as error:
+            key = str(error.errors()[0]["loc"][0])
+            known = cls.model_fields[key]
+            raise ValueError(value_problem(_option(key), given[key], known)) from None
+        for _, problem in section.conflicts(_option):
+            raise ValueError(problem)
+        return section
+
     def conflicts(self, spell: Callable[[str], str] = str) -> Iterator[tuple[str, str]]:
         """Yield keys that contradict others, and what is wrong.
 
@@ -294,30 +318,6 @@ class ClusterSection(Section):
                 f"one or the other."
             )
             yield joined[0], problem
-
-
-def cluster_section(given: Mapping[str, Any]) -> ClusterSection:
-    """Return the section that options of a command stand for.
-
-    Parameters
-    ----------
-    given : mapping of str to object
-        The values of options by the keys of the section, also as texts: "4GiB", "30min".
-
-    Raises
-    ------
-    ValueError
-        For a value that is not allowed, or that contradicts another, by its option.
-    """
-    try:
-        section = ClusterSection.model_validate(dict(given))
-    except ValidationError as error:
-        key = str(error.errors()[0]["loc"][0])
-        known = ClusterSection.model_fields[key]
-        raise ValueError(value_problem(_option(key), given[key], known)) from None
-    for _, problem in section.conflicts(_option):
-        raise ValueError(problem)
-    return section
 
 
 def _option(key: str) -> str:

@@ -4,7 +4,7 @@
 
 One file is read and nothing else: neither data nor a model. Errors in it are found here,
 before hours of work begin, and are reported with their section and key; a problem with one
-key does not hide those with others. The arguments of `LPE` are left to `prepare`.
+key does not hide those with others. The arguments of `LPE` are left to `Run.prepare`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from os import PathLike
 from lpe_dask.batch.fingerprint import now, start_of
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.job_file import read_job
-from lpe_dask.batch.runs import prepare
+from lpe_dask.batch.runs import Run
 from lpe_dask.storage import lock_owner, short_message
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def next_job(path: str | PathLike[str], date: datetime.date | str | None = None)
         if lock_owner(earlier.place) is not None:
             logger.info("the run of %s is still running elsewhere", yesterday)
             return job
-        prepare(earlier)
+        Run.prepare(earlier)
     except ConnectionError:  # the output of today is on the same storage: no more waiting
         raise
     except (ValueError, TypeError, OSError, NotImplementedError, MemoryError) as error:

@@ -59,6 +59,22 @@ class Run:
     model: Fitted | None
     scoring: Scoring | None
 
+    @classmethod
+    def prepare(cls, job: Job, existing: Existing = "keep") -> Run:
+        """Return the run of a job, checked as far as that goes without rows.
+
+        Nothing is computed and nothing written, so it needs no workers.
+        """
+        with errors_with_location(job):
+            check_parameters(with_defaults(job.lpe_arguments))
+            if job.score is None:
+                fit, model = _load_or_prepare_model(job, (), existing)
+                return cls(job, fit, model, None)
+            data = paths_of(job.score.data, job.csv)
+            fit, model = _load_or_prepare_model(job, data, existing)
+            _check_drift_test_possible(job, fit, model)
+            return cls(job, fit, model, prepare_scoring(job, data, fit, model, existing))
+
     def is_finished(self) -> bool:
         """Return whether nothing is left to do; then call `clean_up`, to do the job."""
         scoring = self.scoring
@@ -84,10 +100,14 @@ class Run:
         """
         # A fit locks the folder of its model.
         reserved = nullcontext() if self.scoring is None else self.scoring.reserved()
-        with errors_with_location(self.job), reserved as lock, workers or nullcontext():
+        with self.errors_with_location(), reserved as lock, workers or nullcontext():
             if (client := active_client()) is not None:
                 check_versions(client)
             return self.fit_and_score(lock)
+
+    def errors_with_location(self) -> AbstractContextManager[None]:
+        """Return a context that names file and key where an error is about the job file."""
+        return errors_with_location(self.job)
 
     def fit_and_score(self, lock: Lock | None) -> dict[str, Any]:
         """Do both steps, as far as the job has them, and return the summary."""
@@ -110,22 +130,6 @@ class Run:
             return execute_scoring(scoring, model, check, lock, steps)
         summary = model_summary(model, check, steps.seconds)
         return {"model": redact(model_url(self.job.place))} | summary
-
-
-def prepare(job: Job, existing: Existing = "keep") -> Run:
-    """Return the run of a job, checked as far as that goes without rows.
-
-    Nothing is computed and nothing written, so it needs no workers.
-    """
-    with errors_with_location(job):
-        check_parameters(with_defaults(job.lpe_arguments))
-        if job.score is None:
-            fit, model = _load_or_prepare_model(job, (), existing)
-            return Run(job, fit, model, None)
-        data = paths_of(job.score.data, job.csv)
-        fit, model = _load_or_prepare_model(job, data, existing)
-        _check_drift_test_possible(job, fit, model)
-        return Run(job, fit, model, prepare_scoring(job, data, fit, model, existing))
 
 
 def _check_drift_test_possible(job: Job, fit: Fit | None, model: Fitted | None) -> None:

@@ -42,7 +42,6 @@ from lpe_dask.batch.inputs import (
     csv_setting,
     match_names,
     select_carried_columns,
-    tables_to_score,
 )
 from lpe_dask.batch.job import DriftSection, Job, ScoreSection
 from lpe_dask.batch.page import has_page, make_page
@@ -210,7 +209,7 @@ def prepare_scoring(
             columns = list(rows.columns)
             table, rows = open_features(data, None, columns, kinds=origin.kinds)
     else:
-        table, rows = tables_to_score(origin, data, given.columns)
+        table, rows = origin.open_table(data, given.columns)
         level = origin.alpha  # of its fit, whatever was set later
     check_private(
         given.private or (), [*rows.columns, *table.columns, *table.index_columns]

@@ -14,7 +14,7 @@ import logging
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -130,12 +130,12 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
     with exit code 2 if the run does not fit into the memory of the workers.
     """
     with exit_codes(debug):
-        from lpe_dask.batch import next_job, prepare
+        from lpe_dask.batch import Run, next_job
         from lpe_dask.forecast import is_job, make_forecast
 
         job = next_job(data, options.pop("date")) if is_job(data) else None
         workers = pop_worker_options(options, debug, None if job is None else job.cluster)
-        given, run = given_options(options), None if job is None else prepare(job)
+        given, run = given_options(options), None if job is None else Run.prepare(job)
         if run is not None and run.is_finished() and not given:
             echo(f"nothing to do: {run.job.place} exists already", err=True)
             return
@@ -255,15 +255,13 @@ def explain(output: str, top: int, debug: bool, **options: Any) -> None:
     OUT/_reasons.pqt.
     """
     with exit_codes(debug):
-        from lpe_dask.batch import explain_output, format_explanations, has_explanations
-        from lpe_dask.forecast import explanation_workload
+        from lpe_dask.batch import explain_output
+        from lpe_dask.cli.reasons import format_reasons
+        from lpe_dask.forecast import Workload
 
         workers = pop_worker_options(options, debug)
-        if not (is_known := has_explanations(output, top)):
-            workers = workers.resolve(lambda: explanation_workload(output, top))
-        with nullcontext() if is_known else _with_progress(workers):
-            reasons = explain_output(output, top)
-        echo(format_explanations(reasons))
+        workers = workers.resolve(lambda: Workload.of_explanations(output, top))
+        echo(format_reasons(explain_output(output, top, _with_progress(workers))))
         echo(f"all columns are in {output.rstrip('/')}/_reasons.pqt", err=True)
 
 
@@ -342,19 +340,19 @@ def _execute(
     Returns the exit code: that rows have drifted, if it is asked for, also if that was
     found by an earlier run that has finished.
     """
-    from lpe_dask.batch import prepare, read_summary
-    from lpe_dask.forecast import run_workload
+    from lpe_dask.batch import Run, read_summary
+    from lpe_dask.forecast import Workload
 
     fail_on_drift = fail_on_drift and job.score is not None
     if fail_on_drift:
         job = job.with_drift_test()
-    run = prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
+    run = Run.prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
     if keep and run.is_finished():
         run.clean_up()
         echo(f"nothing to do: {job.place} exists already", err=True)
         summary = read_summary(job.place) if fail_on_drift else {}
     else:
-        workers = workers.resolve(lambda: run_workload(run))
+        workers = workers.resolve(lambda: Workload.of_run(run))
         summary = run.execute(_with_progress(workers))
         echo(summary_lines(summary, job.place), err=True)
     code = drift_code(summary) if fail_on_drift else 0

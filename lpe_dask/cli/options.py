@@ -244,7 +244,7 @@ def pop_worker_options(
     of_job : ClusterSection, optional
         Of a job file: is used if none of its options was given.
     """
-    from lpe_dask.batch import cluster_section
+    from lpe_dask.batch import ClusterSection
     from lpe_dask.cli.cluster import WorkerChoice
 
     spool, names = options.pop("spool"), (*_CLUSTER_KEYS, "give_up_after", "dashboard")
@@ -258,7 +258,7 @@ def pop_worker_options(
     if address and section.keys().isdisjoint((*_CLUSTER_KEYS, "threads")):
         logger.info("scheduler: %s, from Dask's configuration (scheduler-address)", address)
         section["scheduler"] = address
-    checked = cluster_section(section)
+    checked = ClusterSection.of_options(section)
     if checked.dashboard and find_spec("bokeh") is None:  # Dask would not show its pages
         raise click.UsageError(
             "the dashboard (--dashboard, or dashboard = true in a job) needs bokeh, which "

@@ -2,5 +2,3 @@ from .estimate import is_job as is_job
 from .estimate import make_forecast as make_forecast
 from .estimate import plan as plan
 from .sizes import Workload as Workload
-from .sizes import explanation_workload as explanation_workload
-from .sizes import run_workload as run_workload

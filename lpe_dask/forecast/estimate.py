@@ -16,24 +16,12 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, Unpack
 
-from lpe_dask.batch import (
-    Run,
-    check_not_with_model,
-    errors_with_location,
-    next_job,
-    prepare,
-    tables_to_score,
-)
+from lpe_dask.batch import Run, check_not_with_model, next_job
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.forecaster import Forecaster
 from lpe_dask.forecast.planned_model import PlannedModel, plan_model, sample_model
 from lpe_dask.forecast.sample import MAX_PARTITIONS, Sample, sample_table
-from lpe_dask.forecast.sizes import (
-    Workload,
-    run_workload,
-    sizes_of_fit,
-    sizes_with_model,
-)
+from lpe_dask.forecast.sizes import Workload
 from lpe_dask.model import (
     Arguments,
     Names,
@@ -136,7 +124,7 @@ def plan(
     """
     workers = active_workers(wait=True)
     if is_job(data):
-        data, date = prepare(next_job(data, date)), None
+        data, date = Run.prepare(next_job(data, date)), None
     return make_forecast(
         lambda sizes: workers, data, nominal=nominal, model=model, columns=columns,
         exclude=exclude, csv=csv, date=date, **arguments,
@@ -226,12 +214,12 @@ def _forecast_with_model(
 ) -> Forecast:
     model = load_fitted(path)
     if is_path_like(data):
-        table, rows = tables_to_score(model, data, columns)
+        table, rows = model.open_table(data, columns)
         scored = _files(table, rows, model.categories, model.minima)
     else:
         X = data if columns is None else select_columns(data, columns)
         scored = _collection(model.table(X))
-    workers = choose(sizes_with_model(model, scored.sample.sizes))
+    workers = choose(Workload.with_model(model, scored.sample.sizes))
     return scored.forecaster(workers, sample_model(model, workers)).forecast()
 
 
@@ -241,8 +229,8 @@ def _forecast_job(choose: Choice, run: Run) -> Forecast:
             f"nothing to do: {run.job.place} exists already. Plan a job whose output is "
             f"yet to be made."
         )
-    with errors_with_location(run.job):
-        return _forecast_run(choose(run_workload(run)), run)
+    with run.errors_with_location():
+        return _forecast_run(choose(Workload.of_run(run)), run)
 
 
 def _forecast_run(workers: Workers, run: Run) -> Forecast:
@@ -301,7 +289,7 @@ class _Input:
     def sizes(self, parameters: Mapping[str, Any], scored: Sequence[int] = ()) -> Workload:
         """Return those of a fit to this table, and of rows that are scored with it."""
         n_features = self.table.rows.shape[1]
-        return sizes_of_fit(parameters, self.sample.sizes, scored, n_features)
+        return Workload.of_fit(parameters, self.sample.sizes, scored, n_features)
 
     def forecaster(
         self, workers: Workers, model: PlannedModel, *, scores_nominal_rows: bool = False

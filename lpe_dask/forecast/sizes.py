@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lpe_dask.batch import FINGERPRINT_KEY, Run, read_summary
+from lpe_dask.batch import Run, read_summary
 from lpe_dask.model import Fitted, graph_params, neighbors_by_rule
 from lpe_dask.search import MemoryEstimate, ProblemSize, Statistic, plan_for
 from lpe_dask.tasks import Workers
@@ -43,6 +43,69 @@ class Workload:
     n_queries: int
     n_read: int
 
+    @classmethod
+    def of_run(cls, run: Run) -> Workload:
+        """Return the work of what a job does; counts rows."""
+        fit, model, scoring = run.fit, run.model, run.scoring
+        scored: Sequence[int] = ()
+        if scoring is not None and not scoring.scores_nominal_rows:
+            scored, _ = scoring.kept.rows_of_parts()
+        if model is not None:
+            return cls.with_model(model, scored or [model.n_samples])
+        assert fit is not None
+        nominal, _ = fit.table.rows_of_parts()
+        found = cls.of_fit(fit.parameters, nominal, scored, len(fit.nominal.columns))
+        n_fits = 2 if run.job.model.check_calibration else 1
+        return replace(found, n_queries=n_fits * found.n_queries)
+
+    @classmethod
+    def of_fit(
+        cls,
+        parameters: Mapping[str, Any],
+        nominal: Sequence[int],
+        scored: Sequence[int],
+        n_features: int,
+    ) -> Workload:
+        """Return the work of a fit, and of rows that are scored with it.
+
+        Parameters
+        ----------
+        parameters : dict
+            The arguments of `LPE`, checked.
+        nominal, scored : sequence of int
+            Rows of each partition; none to score: the nominal ones are.
+        n_features : int
+        """
+        n_nominal, statistic = sum(nominal), Statistic(None, 1.0)
+        if parameters["graph"] == "knn":
+            n_neighbors = parameters["n_neighbors"] or neighbors_by_rule(n_nominal)
+            statistic = Statistic(n_neighbors, None)
+        shape = ProblemSize(
+            n_nominal, n_features, statistic,
+            graph_params(parameters["metric"], parameters["metric_params"], n_nominal),
+            partition_rows=max((0, *nominal, *scored)), reads_frame=True,
+            is_indexed=parameters["algorithm"] == "nn_descent",
+        )  # fmt: skip
+        n_rows = n_nominal + sum(scored)
+        return cls(shape, n_rows, n_rows)
+
+    @classmethod
+    def with_model(cls, model: Fitted, scored: Sequence[int]) -> Workload:
+        """Return the work of rows, by partition, that are scored with a model on disk."""
+        shape = replace(
+            model.reference.shape, partition_rows=max((0, *scored)), reads_frame=True
+        )
+        n_rows = sum(scored)
+        return cls(shape, n_rows, n_rows + model.n_samples)
+
+    @classmethod
+    def of_explanations(cls, output: str, top: int) -> Workload:
+        """Return the work of the reasons for so many rows of an output."""
+        summary = read_summary(output)
+        nominal, n_columns = [summary["nominal_rows"]], summary["reasons"]["n_columns"]
+        found = cls.of_fit(summary["parameters"], nominal, (), n_columns)
+        return replace(found, n_queries=top, n_read=summary["rows"])
+
     def seconds(self, n_threads: int) -> float:
         """Return how long threads take at most; inf where sizes are not known."""
         shape = self.shape
@@ -56,68 +119,3 @@ class Workload:
     def fit_into(self, workers: Workers) -> bool:
         """Return whether workers have the memory that this takes."""
         return MemoryEstimate(plan_for(self.shape, workers)).fits(workers.memory_limit)
-
-
-def run_workload(run: Run) -> Workload:
-    """Return those of what a job does; counts rows."""
-    fit, model, scoring = run.fit, run.model, run.scoring
-    scored: Sequence[int] = ()
-    if scoring is not None and not scoring.scores_nominal_rows:
-        scored, _ = scoring.kept.rows_of_parts()
-    if model is not None:
-        return sizes_with_model(model, scored or [model.n_samples])
-    assert fit is not None
-    nominal, _ = fit.table.rows_of_parts()
-    found = sizes_of_fit(fit.parameters, nominal, scored, len(fit.nominal.columns))
-    n_fits = 2 if run.job.model.check_calibration else 1
-    return replace(found, n_queries=n_fits * found.n_queries)
-
-
-def sizes_of_fit(
-    parameters: Mapping[str, Any],
-    nominal: Sequence[int],
-    scored: Sequence[int],
-    n_features: int,
-) -> Workload:
-    """Return those of a fit, and of rows that are scored with it.
-
-    Parameters
-    ----------
-    parameters : dict
-        The arguments of `LPE`, checked.
-    nominal, scored : sequence of int
-        Rows of each partition; none to score: the nominal ones are.
-    n_features : int
-    """
-    n_nominal, statistic = sum(nominal), Statistic(None, 1.0)
-    if parameters["graph"] == "knn":
-        n_neighbors = parameters["n_neighbors"] or neighbors_by_rule(n_nominal)
-        statistic = Statistic(n_neighbors, None)
-    shape = ProblemSize(
-        n_nominal, n_features, statistic,
-        graph_params(parameters["metric"], parameters["metric_params"], n_nominal),
-        partition_rows=max((0, *nominal, *scored)), reads_frame=True,
-        is_indexed=parameters["algorithm"] == "nn_descent",
-    )  # fmt: skip
-    n_rows = n_nominal + sum(scored)
-    return Workload(shape, n_rows, n_rows)
-
-
-def sizes_with_model(model: Fitted, scored: Sequence[int]) -> Workload:
-    """Return those of rows, by partition, that are scored with a model on disk."""
-    shape = replace(
-        model.reference.shape, partition_rows=max((0, *scored)), reads_frame=True
-    )
-    n_rows = sum(scored)
-    return Workload(shape, n_rows, n_rows + model.n_samples)
-
-
-def explanation_workload(output: str, top: int) -> Workload:
-    """Return those of the reasons for so many rows of an output."""
-    summary = read_summary(output)
-    nominal, columns = (
-        [summary["nominal_rows"]],
-        summary[FINGERPRINT_KEY]["settings"]["columns"],
-    )
-    found = sizes_of_fit(summary["parameters"], nominal, (), len(columns))
-    return replace(found, n_queries=top, n_read=summary["rows"])

@@ -33,13 +33,18 @@ from lpe_dask.tables import (
     NO_OFFSETS,
     Categories,
     ColumnOffsets,
+    FileTable,
     FitInput,
+    Paths,
     Table,
     ValueRanges,
     as_array,
     chunk_array,
+    column_types,
+    format_paths,
     is_path_like,
     map_values,
+    open_features,
     read_table,
 )
 from lpe_dask.tasks import compute, counted, eager_scope, lazy_scope, new_tasks, reread_once
@@ -186,6 +191,20 @@ class Fitted:
                 f"{self.n_features} features as input: the columns it was fitted on."
             )
         return table
+
+    def open_table(
+        self, data: Paths, columns: Sequence[Any] | None
+    ) -> tuple[FileTable, Any]:
+        """Return a table in files, and of it the frame of columns that are measured."""
+        kinds = column_types(self.categories)
+        table, rows = open_features(data, columns, self.columns, kinds=kinds)
+        if len(rows.columns) != self.n_features:
+            raise ValueError(
+                f"{format_paths(data)} has {len(rows.columns)} columns to measure, but the "
+                f"model was fitted on {self.n_features}. Name that many (columns=, "
+                f"--columns)."
+            )
+        return table, rows
 
     def statistic(self, X: Any) -> Any:
         """Return the result of `LPE.statistic`."""

@@ -17,7 +17,7 @@ from lpe_dask.batch import parts
 from lpe_dask.batch.api import fit_job, score_files, score_job
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.parts import PartFolder
-from lpe_dask.batch.runs import prepare
+from lpe_dask.batch.runs import Run
 from lpe_dask.model.persistence import checkpoint
 from lpe_dask.tables import TableError
 
@@ -78,7 +78,7 @@ def zeros(rows):
 )
 def test_prepare__tells_values_from_each_other(tables, tmp_path, name, values):
     jobs = [score_job(**tables, output=tmp_path / "out", **{name: v}) for v in values]
-    one, other = (prepare(job).scoring.made_from for job in jobs)
+    one, other = (Run.prepare(job).scoring.made_from for job in jobs)
 
     assert one.run != other.run
     assert one.differences(other) == OF_A_MODEL
@@ -96,10 +96,10 @@ def test_run__is_finished_whatever_version_did_it(tables, tmp_path):
     score_files(**tables, output=out)
     edit_settings(out, versions=["0.0.1", "2020.1.0"])
 
-    assert prepare(job).is_finished()
+    assert Run.prepare(job).is_finished()
     next(out.glob("part-*")).unlink()
     with pytest.raises(FileExistsError, match="the versions of lpe_dask and Dask"):
-        prepare(job)
+        Run.prepare(job)
 
 
 @pytest.mark.parametrize("n_parts", mostly_full([None, -1, "6"], ["6"]))
@@ -233,7 +233,7 @@ def test_score_files__goes_on_when_a_damaged_file_is_mended(
 def test_fit__begins_anew_when_damaged_nominal_rows_are_mended(copies, tmp_path, is_saved):
     def fit():
         if is_saved:
-            return prepare(fit_job(copies["nominal"], tmp_path / "model")).execute()
+            return Run.prepare(fit_job(copies["nominal"], tmp_path / "model")).execute()
         return score_files(**copies, output=tmp_path / "out")
 
     file = copies["nominal"] / "1.parquet"

@@ -22,7 +22,6 @@ from lpe_dask.batch.job import (
     NominalSection,
     ScoreSection,
     Source,
-    cluster_section,
 )
 from lpe_dask.batch.job_file import read_job
 
@@ -320,10 +319,10 @@ def test_read_job__of_a_file_that_is_not_there(tmp_path):
 def test_cluster_section__takes_texts_as_a_job_does():
     given = {"workers": 2, "memory_limit": "4GiB", "give_up_after": "30min"}
 
-    assert cluster_section(given) == ClusterSection(
+    assert ClusterSection.of_options(given) == ClusterSection(
         workers=2, memory_limit=2**32, give_up_after=1800.0
     )
-    assert cluster_section({}).given == {}
+    assert ClusterSection.of_options({}).given == {}
 
 
 @pytest.mark.parametrize(
@@ -339,7 +338,7 @@ def test_cluster_section__takes_texts_as_a_job_does():
 def test_cluster_section__names_the_option(given, message):
     option = f"--{min(given).replace('_', '-')}"
     with pytest.raises(ValueError, match=rf"^{option}.*{message}"):
-        cluster_section(given)
+        ClusterSection.of_options(given)
 
 
 # Nothing else ever happens

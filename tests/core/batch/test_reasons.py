@@ -8,12 +8,8 @@ import pytest
 
 import lpe_dask
 from interrupting import write_files
-from lpe_dask.batch.explanations import (
-    explain_output,
-    format_explanations,
-    has_explanations,
-    labels_of,
-)
+from lpe_dask.batch.explanations import explain_output, has_explanations, labels_of
+from lpe_dask.cli.reasons import format_reasons
 
 COLUMNS = ["x", "y", "kind"]
 
@@ -96,7 +92,7 @@ def test_reasons__leave_out_what_is_private(tmp_path, model, rows):
     named = {c["column"] for row in summary["reasons"]["rows"] for c in row["columns"]}
     assert named == {"y", "kind"}
     assert set(pd.read_parquet(out / "_reasons.pqt")["column"]) == {"y", "kind"}
-    far = format_explanations(explain_output(out)).splitlines()[1]
+    far = format_reasons(explain_output(out)).splitlines()[1]
     assert far.split()[:2] == ["part-00000.parquet", "20"]
     assert "spread" not in far  # the reason is private
     with pytest.raises(ValueError, match=r"no columns \['z'\] to keep private"):
@@ -133,7 +129,7 @@ def test_reasons__say_of_what_distance_there_are_no_shares(tmp_path):
     places = {(row["part"], row["row"]): row["note"] for row in rows}
     assert places["part-00000.parquet", 3] == "no shares: the distance is 0"
     assert places["part-00000.parquet", 7] == "no shares: the distance is inf"
-    lines = format_explanations(explain_output(out, top=40))
+    lines = format_reasons(explain_output(out, top=40))
     assert lines.count("no shares: the distance is 0 or inf") >= 2
 
 
@@ -237,7 +233,7 @@ def test_explain_output__shows_what_the_run_knows_and_works_out_more(tmp_path, m
     assert has_explanations(out, 120)
     assert explain_output(out, 1000).groupby(["part", "row"]).ngroups == 199
     assert has_explanations(out, 2000)  # as all are that have a p-value
-    lines = format_explanations(few).splitlines()
+    lines = format_reasons(few).splitlines()
     assert len(lines) == 11
     assert "part-00000.parquet" in lines[1] or "part-00002.parquet" in lines[1]
     assert lines[0].split() == [
@@ -260,7 +256,7 @@ def test_reason_lines__have_values_as_they_were(tmp_path, numbers_only):
 
     _, out = scored(new.assign(id="row"), tmp_path, (0, 100))
 
-    line = format_explanations(explain_output(out)).splitlines()[1]
+    line = format_reasons(explain_output(out)).splitlines()[1]
     assert "amount=1234567.125 (100%, usual " in line
     assert "when=17670000" in line
 
@@ -268,7 +264,7 @@ def test_reason_lines__have_values_as_they_were(tmp_path, numbers_only):
 def test_reason_lines__have_no_empty_column(tmp_path, model, rows):
     _, out = scored(rows, tmp_path, keep=[], private=["id"])
 
-    assert "id_columns" not in format_explanations(explain_output(out)).splitlines()[0]
+    assert "id_columns" not in format_reasons(explain_output(out)).splitlines()[0]
 
 
 @pytest.mark.parametrize("top", [0, -1, 2.5, True])

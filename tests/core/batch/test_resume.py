@@ -28,7 +28,7 @@ from lpe_dask.batch import explanations
 from lpe_dask.batch.api import fit_job, score_files, score_job
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.parts import PartFolder
-from lpe_dask.batch.runs import prepare
+from lpe_dask.batch.runs import Run
 from lpe_dask.forecast import make_forecast
 from lpe_dask.model import Fitted
 from lpe_dask.model.persistence import checkpoint
@@ -143,7 +143,7 @@ def saved_job(tables, folder):
 def finished(tables, tmp_path):
     """A run that is done, with what it leaves if it dies after its summary; its folder."""
     job, model, out = saved_job(tables, tmp_path), tmp_path / "model", tmp_path / "out"
-    prepare(job).execute()
+    Run.prepare(job).execute()
     for path in (
         out / "_lock.json", out / "_undecided" / "part-00000.parquet", model / "_lock.json",
         model / "_fit-0a1b" / "rows-0.parquet", model / "._lock.1.tmp",
@@ -171,10 +171,10 @@ def test_run__that_is_finished_removes_what_it_left_when_it_died(finished, at_wo
     tidied = {"out": ["_reas", "_repo", "_summ", "part-"], "model": ["data-", "manif"]}
 
     with pytest.raises(FileExistsError, match="nothing to do"):
-        make_forecast(None, prepare(job))
+        make_forecast(None, Run.prepare(job))
     assert names_below(folder) == before
 
-    run = prepare(job)
+    run = Run.prepare(job)
     assert run.is_finished()
     run.clean_up()
     assert names_below(folder) == tidied | {n: before[n] for n in before if n == at_work}
@@ -190,7 +190,7 @@ def test_run__that_is_finished_may_not_be_able_to_tidy_up(
     job, _ = finished
     monkeypatch.setattr(LocalFileSystem, name, refuse)
 
-    run = prepare(job)
+    run = Run.prepare(job)
     assert run.is_finished()
     run.clean_up()
 
@@ -245,7 +245,7 @@ def test_score_files__resumes_a_fit_with_other_blocks(
 
 
 def test_fit__measures_rows_of_a_damaged_file_again(tables, tmp_path, caplog):
-    run = prepare(fit_job(tables["nominal"], tmp_path / "model"))
+    run = Run.prepare(fit_job(tables["nominal"], tmp_path / "model"))
     folder = Path(run.fit.checkpoint(str(tmp_path / "model")).url)
     folder.mkdir(parents=True)
     (folder / "rows-0.parquet").write_bytes(b"PAR1")
@@ -283,7 +283,7 @@ def test_run__changes_no_file_once_it_was_displaced(tables, tmp_path, monkeypatc
     monkeypatch.setattr(owner, function_name, displaced)
 
     with pytest.raises(RunError, match="another run has taken over"):
-        prepare(saved_job(tables, tmp_path)).execute()
+        Run.prepare(saved_job(tables, tmp_path)).execute()
 
     assert files == [files_in(folder)]
 
@@ -293,8 +293,10 @@ def files_in(folder):
 
 
 def test_fit__does_not_replace_a_model_that_came_meanwhile(tables, tmp_path):
-    late = prepare(fit_job(tables["data"], tmp_path / "model", missing="drop"), "refuse")
-    prepare(fit_job(tables["nominal"], tmp_path / "model"), "refuse").execute()
+    late = Run.prepare(
+        fit_job(tables["data"], tmp_path / "model", missing="drop"), "refuse"
+    )
+    Run.prepare(fit_job(tables["nominal"], tmp_path / "model"), "refuse").execute()
 
     with pytest.raises(FileExistsError, match="there is a model"):
         late.execute()

@@ -18,7 +18,7 @@ from choosing import mostly_full
 from lpe_dask.batch import fit, parts
 from lpe_dask.batch.api import score_files, score_job
 from lpe_dask.batch.errors import RunError
-from lpe_dask.batch.runs import prepare
+from lpe_dask.batch.runs import Run
 from lpe_dask.monitoring import clopper_pearson_interval
 from lpe_dask.tasks import worker_pool
 from storages import CountingFileSystem
@@ -62,7 +62,9 @@ def test_prepare__lists_files_once_and_reads_each_footer_once(
     known = None if scores_nominal_rows else f"counting://{Path.cwd()}/nominal.parquet"
     data = DATA.absolute()
 
-    run = prepare(score_job(f"counting://{data}", OUT, nominal=known, columns=["x", "y"]))
+    run = Run.prepare(
+        score_job(f"counting://{data}", OUT, nominal=known, columns=["x", "y"])
+    )
 
     assert run.scoring.kept.rows_of_parts() == ([4, 4, 2], True)
     footers = dict.fromkeys(["0.parquet", "1.parquet", "2.parquet"], 1)
@@ -225,7 +227,7 @@ def test_score_files__works_at_a_url():
 
 def test_prepare__computes_and_writes_nothing(at_most_computes):
     with at_most_computes(0):
-        prepare(score_job(DATA, OUT, nominal="nominal.parquet"))
+        Run.prepare(score_job(DATA, OUT, nominal="nominal.parquet"))
 
     assert not OUT.exists()
 

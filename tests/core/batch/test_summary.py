@@ -16,7 +16,7 @@ from lpe_dask.batch import page, parts
 from lpe_dask.batch.api import score_files
 from lpe_dask.batch.column_values import PRIVATE
 from lpe_dask.batch.errors import RunError
-from lpe_dask.batch.runs import prepare
+from lpe_dask.batch.runs import Run
 from lpe_dask.batch.status import read_status
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.cli.commands import cli
@@ -180,7 +180,7 @@ def test_run__does_not_fail_because_of_its_page(monkeypatch, caplog):
     assert lpe_dask.run("job.toml")["rows"] == N_ROWS
 
     assert "the page about the run could not be made" in caplog.text
-    assert prepare(lpe_dask.batch.next_job("job.toml")).is_finished()
+    assert Run.prepare(lpe_dask.batch.next_job("job.toml")).is_finished()
 
 
 @pytest.mark.parametrize("report", [True, False])

@@ -288,7 +288,7 @@ def test_score__shows_a_traceback_on_request_only(monkeypatch):
     def fail(*arguments, **options):
         raise KeyError("a mistake of ours")
 
-    monkeypatch.setattr("lpe_dask.batch.prepare", fail)
+    monkeypatch.setattr("lpe_dask.batch.runs.Run.prepare", fail)
 
     short, long = score(), score("--debug")
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from lpe_dask import LPE
-from lpe_dask.batch import prepare, score_files, score_job
-from lpe_dask.forecast.sizes import explanation_workload, run_workload, sizes_of_fit
+from lpe_dask.batch import Run, score_files, score_job
+from lpe_dask.forecast.sizes import Workload
 from lpe_dask.model import with_defaults
 from lpe_dask.tasks import Workers
 
@@ -26,21 +26,21 @@ def tables(tmp_path, monkeypatch):
 
 
 def test_seconds__grow_with_pairs_and_fall_with_threads():
-    small, large = (sizes_of_fit(FIT, [n], [], 8) for n in (10**4, 10**5))
+    small, large = (Workload.of_fit(FIT, [n], [], 8) for n in (10**4, 10**5))
 
     assert 20 < large.seconds(1) / small.seconds(1) <= 100
     assert large.seconds(4) == large.seconds(1) / 4
-    assert large.seconds(1) < sizes_of_fit(FIT, [10**5], [10**5], 8).seconds(1)
+    assert large.seconds(1) < Workload.of_fit(FIT, [10**5], [10**5], 8).seconds(1)
 
 
 def test_seconds__of_an_approximate_search_are_not_forecast():
     approximate = FIT | {"algorithm": "nn_descent"}
 
-    assert sizes_of_fit(approximate, [50], [], 8).seconds(1) == math.inf
+    assert Workload.of_fit(approximate, [50], [], 8).seconds(1) == math.inf
 
 
 def test_fit_into__is_that_of_the_plan():
-    sizes = sizes_of_fit(FIT, [10**6] * 4, [], 50)
+    sizes = Workload.of_fit(FIT, [10**6] * 4, [], 50)
     workers = Workers(1, 1, 64 * 2**30)
 
     assert sizes.fit_into(workers)
@@ -53,7 +53,7 @@ def test_sizes_of_run__count_the_rows_of_all_tables(tables):
     LPE().fit("nominal.parquet").save("model")
     by_model = score_job("new.parquet", "by-model", model="model")
 
-    sizes = [run_workload(prepare(job, "refuse")) for job in (own, both, by_model)]
+    sizes = [Workload.of_run(Run.prepare(job, "refuse")) for job in (own, both, by_model)]
 
     assert [each.shape.n_reference for each in sizes] == [60, 60, 60]
     assert [each.n_queries for each in sizes] == [60, 80, 20]
@@ -62,6 +62,6 @@ def test_sizes_of_run__count_the_rows_of_all_tables(tables):
 def test_sizes_of_reasons__are_those_of_the_rows_asked_for(tables):
     score_files("new.parquet", "out", nominal="nominal.parquet")
 
-    sizes = explanation_workload("out", 7)
+    sizes = Workload.of_explanations("out", 7)
 
     assert (sizes.shape.n_reference, sizes.n_queries, sizes.n_read) == (60, 7, 20)
