@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.output import FINGERPRINT_NAME, SUMMARY_NAME, write_json
 from lpe_dask.storage import LOCK_NAME, Folder, to_jsonable
-from lpe_dask.tables import FileTable
+from lpe_dask.tables import FileTable, TableFiles, find_files
 
 #: Where in a summary the fingerprint is.
 FINGERPRINT_KEY = "fingerprint"
@@ -128,6 +130,27 @@ def changed_files(before: list[Any], now: list[Any]) -> list[str]:
     how = "changed" if first in old and first in new else "new" if first in new else "gone"
     more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
     return [f"the input ({first} is {how}{more})"]
+
+
+def check_unchanged(files: TableFiles, remove: Callable[[str], None], url: str) -> None:
+    """Raise RunError if files are not what they were when the run began.
+
+    Parameters
+    ----------
+    files : TableFiles
+    remove : callable
+        Is called with ``url`` before, to remove what was made from these files: it may be
+        from what they were meanwhile, also if they are later what they were before.
+    url : str
+    """
+    changed = changed_files(files.stamps, find_files(files.paths).stamps)
+    if changed:
+        remove(url)
+        raise RunError(
+            f"the run stopped because an input file changed while it was read: "
+            f"{changed[0]}. What was computed from the input files is removed. Start the "
+            f"run again when they no longer change."
+        )
 
 
 def read_fingerprint(url: str) -> Fingerprint | None:

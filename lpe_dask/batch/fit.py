@@ -18,12 +18,8 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from lpe_dask.batch.errors import JobKeyError, input_errors_pass
-from lpe_dask.batch.fingerprint import digest
-from lpe_dask.batch.inputs import (
-    check_unchanged,
-    csv_setting,
-    paths_of,
-)
+from lpe_dask.batch.fingerprint import check_unchanged, digest
+from lpe_dask.batch.inputs import csv_setting, paths_of
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.output import check_output, clean_up, remove_fits
 from lpe_dask.model import (

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from lpe_dask.batch.errors import JobKeyError, RunError
-from lpe_dask.batch.fingerprint import changed_files
+from lpe_dask.batch.errors import JobKeyError
 from lpe_dask.batch.job import Job, Source
 from lpe_dask.tables import (
     CsvOptions,
     FileTable,
     Paths,
-    TableFiles,
-    find_files,
     format_paths,
     path_exists,
     resolve_names,
@@ -90,24 +87,3 @@ def check_private(private: Sequence[Any], columns: Sequence[Any]) -> None:
 def match_names(given: Sequence[Any], columns: Sequence[Any]) -> list[str]:
     """Return the names that a user gave as those of columns have them, as text."""
     return resolve_names(map(str, given), dict.fromkeys(map(str, columns)))
-
-
-def check_unchanged(files: TableFiles, remove: Callable[[str], None], url: str) -> None:
-    """Raise RunError if files are not what they were when the run began.
-
-    Parameters
-    ----------
-    files : TableFiles
-    remove : callable
-        Is called with ``url`` before, to remove what was made from these files: it may be
-        from what they were meanwhile, also if they are later what they were before.
-    url : str
-    """
-    changed = changed_files(files.stamps, find_files(files.paths).stamps)
-    if changed:
-        remove(url)
-        raise RunError(
-            f"the run stopped because an input file changed while it was read: "
-            f"{changed[0]}. What was computed from the input files is removed. Start the "
-            f"run again when they no longer change."
-        )

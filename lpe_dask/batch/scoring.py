@@ -29,16 +29,15 @@ from lpe_dask.batch.column_values import ColumnValues
 from lpe_dask.batch.drift_log import RunSeries
 from lpe_dask.batch.errors import RunError, input_errors_pass
 from lpe_dask.batch.explanations import ALL_PRIVATE, ExplanationInput, empty_section
-from lpe_dask.batch.fingerprint import Fingerprint, changed_files, read_fingerprint
-from lpe_dask.batch.fit import (
-    Existing,
-    Fit,
-    source_of,
-    uses_leave_one_out,
+from lpe_dask.batch.fingerprint import (
+    Fingerprint,
+    changed_files,
+    check_unchanged,
+    read_fingerprint,
 )
+from lpe_dask.batch.fit import Existing, Fit, source_of, uses_leave_one_out
 from lpe_dask.batch.inputs import (
     check_private,
-    check_unchanged,
     csv_setting,
     match_names,
     select_carried_columns,
