@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from lpe_dask.batch.errors import JobKeyError, input_errors_pass
 from lpe_dask.batch.fingerprint import check_unchanged, digest
-from lpe_dask.batch.inputs import csv_setting, paths_of
+from lpe_dask.batch.inputs import paths_of
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.output import check_output, clean_up, remove_fits
 from lpe_dask.model import (
@@ -217,7 +217,7 @@ def source_of(
         # Functions cannot be compared, so no later run is the same.
         decisive["anomaly_log_density"] = uuid4().hex
     made_of = {"files": table.files.stamps, "columns": names, "parameters": decisive}
-    return digest(made_of | csv_setting(job))
+    return digest(made_of | job.csv_setting)
 
 
 def _result_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lpe_dask.batch.errors import JobKeyError
-from lpe_dask.batch.job import Job, Source
+from lpe_dask.batch.job import Source
 from lpe_dask.tables import (
     CsvOptions,
     FileTable,
@@ -33,12 +33,6 @@ def paths_of(sources: Sequence[Source], csv: CsvOptions | None) -> Paths:
             f"must have files."
         )
     return with_csv(there, None if csv is None else csv.given())
-
-
-def csv_setting(job: Job) -> dict[str, Any]:
-    """Return how CSV files are read, to compare runs; nothing if by default."""
-    given = {} if job.csv is None else job.csv.given()
-    return {"csv": given} if given else {}
 
 
 def select_carried_columns(

@@ -393,6 +393,12 @@ class Job(Section):
         return arguments
 
     @property
+    def csv_setting(self) -> dict[str, Any]:
+        """How CSV files are read, to compare runs; nothing if by default."""
+        given = {} if self.csv is None else self.csv.given()
+        return {"csv": given} if given else {}
+
+    @property
     def scores_nominal_rows(self) -> bool:
         """Whether the rows to score are the nominal ones, too."""
         return self.nominal is None and self.model.path is None

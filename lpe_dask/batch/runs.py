@@ -132,23 +132,6 @@ class Run:
         return {"model": redact(model_url(self.job.place))} | summary
 
 
-def _check_drift_test_possible(job: Job, fit: Fit | None, model: Fitted | None) -> None:
-    """Raise ValueError if a single run is to be tested, and has nothing to be so by."""
-    if job.path or job.drift is None:
-        return
-    if model is not None:
-        kind = model.calibration_kind
-    else:
-        assert fit is not None
-        kind = fit.parameters["calibration"]
-    if kind != "conformal":
-        raise ValueError(
-            f"--fail-on-drift tests a single run with calibration='conformal' only, and "
-            f"not {kind!r}. Give that (--calibration conformal), leave the option out, or "
-            f"run a job, whose runs are tested against its first ones."
-        )
-
-
 def _load_or_prepare_model(
     job: Job, data: Paths, existing: Existing
 ) -> tuple[Fit | None, Fitted | None]:
@@ -211,6 +194,23 @@ def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
             f"{job.path}: the model at {job.model.path} was fitted with "
             f"{', '.join(differing)}. Give the same values in the job, set refit = true, "
             f"or start from scratch (overwrite=True, --overwrite)."
+        )
+
+
+def _check_drift_test_possible(job: Job, fit: Fit | None, model: Fitted | None) -> None:
+    """Raise ValueError if a single run is to be tested, and has nothing to be so by."""
+    if job.path or job.drift is None:
+        return
+    if model is not None:
+        kind = model.calibration_kind
+    else:
+        assert fit is not None
+        kind = fit.parameters["calibration"]
+    if kind != "conformal":
+        raise ValueError(
+            f"--fail-on-drift tests a single run with calibration='conformal' only, and "
+            f"not {kind!r}. Give that (--calibration conformal), leave the option out, or "
+            f"run a job, whose runs are tested against its first ones."
         )
 
 

@@ -38,7 +38,6 @@ from lpe_dask.batch.fingerprint import (
 from lpe_dask.batch.fit import Existing, Fit, source_of, uses_leave_one_out
 from lpe_dask.batch.inputs import (
     check_private,
-    csv_setting,
     match_names,
     select_carried_columns,
 )
@@ -227,7 +226,7 @@ def prepare_scoring(
         "n_parts": len(kept.parts),
         "versions": [metadata.version("lpe_dask"), dask.__version__],
     }
-    made_from = Fingerprint(table.files.stamps, settings | csv_setting(job))
+    made_from = Fingerprint(table.files.stamps, settings | job.csv_setting)
     overwrite = existing == "replace"
     scoring = Scoring(rows, kept, url, made_from, overwrite, job)
     if not scoring.is_finished():
