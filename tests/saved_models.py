@@ -16,8 +16,8 @@ import pandas as pd
 import lpe_dask
 from indexes import right_lists
 from lpe_dask.kernels import nn_descent
-from lpe_dask.model import audit
 from lpe_dask.model.certificate import Certificate
+from lpe_dask.search import Approximation
 
 FOLDER = Path(__file__).parent / "models"
 
@@ -62,7 +62,8 @@ def outcome(model, rows):
     """Results of a model for rows, and for those that it was fitted on."""
     own = getattr(model, "p_values_", None)
     with (
-        patch.object(audit, "AUDITED_ROWS", 5),  # or so few rows are measured exactly
+        # Or so few rows are measured exactly.
+        patch.object(Approximation, "AUDITED_ROWS", 5),
         patch.object(Certificate, "check"),
     ):
         numbers = {

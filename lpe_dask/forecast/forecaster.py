@@ -12,7 +12,7 @@ from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.planned_model import PlannedModel
 from lpe_dask.forecast.sample import EMPTY_SAMPLE, Sample
 from lpe_dask.kernels import search_work
-from lpe_dask.search import AUDITED_ROWS, Cost, MemoryEstimate, n_shares
+from lpe_dask.search import Approximation, Cost, MemoryEstimate
 from lpe_dask.tasks import Workers
 
 #: Seconds to write a number, and to send out a task and take its result: for the scheduler
@@ -122,7 +122,7 @@ class Forecaster:
         if recheck is None:
             return exactly
         # Some rows are measured exactly all the same, to decide or to certify.
-        share = min(1.0, recheck + AUDITED_ROWS / n_rows)
+        share = min(1.0, recheck + Approximation.AUDITED_ROWS / n_rows)
         query, column = LED
         along_graph = plan.n_blocks * (query + column * plan.shape.n_features)
         return Cost(share * exactly.pairs, along_graph + share * exactly.seconds)
@@ -138,10 +138,8 @@ class Forecaster:
         sizes = self.scored.sizes or self.model.nominal.sizes
         # Partitions of a frame are counted by no one before they are scored.
         is_known = self.scores_nominal_rows or not (self.scored.sizes and self.is_frame)
-        return n_shares(
-            len(sizes), self.workers.n_threads, max(sizes) if is_known else None,
-            self.model.plan.least_task_rows,
-        )  # fmt: skip
+        largest = max(sizes) if is_known else None
+        return self.model.plan.query_shares(len(sizes), self.workers.n_threads, largest)
 
     def _tasks(self) -> dict[str, int]:
         """Return the tasks that make blocks and that compare rows, as plans cut them."""

@@ -15,7 +15,7 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.forecast.sample import Sample, rows_of_blocks, sample_table
+from lpe_dask.forecast.sample import Sample, sample_table
 from lpe_dask.model import (
     Fitted,
     exact_level,
@@ -23,13 +23,12 @@ from lpe_dask.model import (
     plan_fit,
 )
 from lpe_dask.search import (
-    JoinSpec,
+    MemoryEstimate,
     Preparation,
     ProblemSize,
     SampledRows,
     SearchPlan,
     choose_space,
-    plan_for,
 )
 from lpe_dask.tables import NominalRows, Table, read_table, survey_nominal
 from lpe_dask.tasks import Workers, meta_of
@@ -124,14 +123,14 @@ def plan_model(
     if algorithm == "nn_descent":
         recheck = exact_level(parameters)
         shapes[-1] = replace(shapes[-1], is_indexed=True)
-    plans = [plan_for(shape, workers) for shape in shapes]
+    plans = [MemoryEstimate.of(shape, workers).plan for shape in shapes]
     # Counted, put into blocks, drawn from, and looked through for categories.
     n_readings += 1 + len(plans) + int(division.is_held_out)
     n_readings += int(bool(places) and table.is_lazy)
     space = choose_space(nominal.sample, preparation, plans[-1], algorithm)
-    search = _trial_search(plans[-1].shape, len(rows))
+    sampled = SampledRows.of(preparation.apply(rows), space, plans[-1].shape)
     return PlannedModel(
-        sample, n_nominal, plans, SampledRows(preparation.apply(rows), space, search),
+        sample, n_nominal, plans, sampled,
         n_measured=division.n_calibration,
         is_held_out=division.is_held_out,
         n_readings=n_readings,
@@ -144,15 +143,13 @@ def plan_model(
 def sample_model(model: Fitted, workers: Workers) -> PlannedModel:
     """Return a model that was loaded; reads a sample of its rows from some blocks."""
     reference = model.reference
-    blocks, shape = reference.blocks.tasks(), reference.shape
-    sample = sample_table(rows_of_blocks(blocks, shape.n_features), None, workers.n_threads)
-    search = _trial_search(shape, len(sample.rows))
+    sample = sample_table(reference.prepared_rows(), None, workers.n_threads)
     rows = sample.rows.astype(np.float64, copy=False)
-    sampled = SampledRows(rows, reference.space, search)
-    plans = [plan_for(shape, workers)]
+    sampled = SampledRows.of(rows, reference.space, reference.shape)
+    plans = [MemoryEstimate.of(reference.shape, workers).plan]
     recheck = None if model.quality is None else model.quality.recheck
     return PlannedModel(
-        sample, model.n_samples, plans, sampled, len(blocks), recheck=recheck
+        sample, model.n_samples, plans, sampled, len(reference.blocks), recheck=recheck
     )
 
 
@@ -183,12 +180,3 @@ def _learned_preparation(
         # A few rows may be singular where all are not; the run will show it.
         return Preparation(), len(read)
     return preparation, len(read)
-
-
-def _trial_search(shape: ProblemSize, n_sampled: int) -> JoinSpec:
-    """Return the search to try, for no more neighbors than a sample has rows."""
-    statistic = shape.statistic
-    if statistic.n_neighbors is not None:
-        statistic = replace(statistic, n_neighbors=min(statistic.n_neighbors, n_sampled))
-    graph_neighbors = shape.graph_neighbors or None
-    return JoinSpec(statistic, 1, graph_neighbors)

@@ -12,15 +12,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.search import handles_of
-from lpe_dask.tasks import compute, new_array, new_tasks
+from lpe_dask.tasks import compute, new_tasks
 
 #: Rows of a sample, and bytes of one as float64, at most.
 SAMPLE_ROWS, SAMPLE_BYTES = 65_536, 64 * 2**20
@@ -93,13 +90,6 @@ def sample_table(
     return Sample(taken[order], *counted, seconds * busy / max(1, n_read))
 
 
-def rows_of_blocks(blocks: list[Delayed], n_features: int) -> da.Array:
-    """Return the rows in blocks, one task of a handle each, as chunks of unknown length."""
-    chunks = ((np.nan,) * len(blocks), (n_features,))
-    tasks = ((_block_rows, block.key) for block in blocks)
-    return new_array("block-rows", tasks, blocks, chunks, np.empty((0, 0)))
-
-
 def _partitions_to_read(n_partitions: int, sizes: Sequence[int] | None) -> list[int]:
     """Return the numbers of some partitions, evenly, that are not empty if any are not."""
     usable = list(range(n_partitions))
@@ -120,10 +110,6 @@ def _read(
 
 
 # Run inside tasks.
-
-
-def _block_rows(handle: Any) -> NDArray[np.float64]:
-    return handles_of([handle])[0].load().rows.astype(np.float64)
 
 
 def _some(rows: NDArray[np.generic], n_sampled: int) -> tuple[int, NDArray[np.generic]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from lpe_dask.batch import Run, read_summary
 from lpe_dask.model import Fitted, graph_params, neighbors_by_rule
-from lpe_dask.search import MemoryEstimate, ProblemSize, Statistic, plan_for
+from lpe_dask.search import MemoryEstimate, ProblemSize, Statistic
 from lpe_dask.tasks import Workers
 
 #: Seconds of one thread for a pair of rows and for each of its columns (measured on Zen 5,
@@ -118,4 +118,4 @@ class Workload:
 
     def fit_into(self, workers: Workers) -> bool:
         """Return whether workers have the memory that this takes."""
-        return MemoryEstimate(plan_for(self.shape, workers)).fits(workers.memory_limit)
+        return MemoryEstimate.of(self.shape, workers).fits(workers.memory_limit)

@@ -28,7 +28,7 @@ from lpe_dask.model.certificate import (
 )
 from lpe_dask.model.labels import threshold
 from lpe_dask.pvalues import Calibration
-from lpe_dask.search import AUDITED_ROWS, MERGED_SAMPLES, Approximation, Reference
+from lpe_dask.search import Approximation, Reference
 from lpe_dask.tasks import merge_tasks, new_array, new_tasks, reread_once
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,8 @@ class Sample:
 
         These are all measured exactly.
         """
-        return slice(0, AUDITED_ROWS if len(self.drawn) > AUDITED_ROWS else 0)
+        n_audited = Approximation.AUDITED_ROWS
+        return slice(0, n_audited if len(self.drawn) > n_audited else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,10 @@ class Audit:
         self, rows: da.Array, numbers: da.Array, approximation: Approximation | None
     ) -> Any:
         statistic = self.reference.measure_rows(
-            rows, numbers=numbers, approximation=approximation, max_rows=AUDITED_ROWS
+            rows,
+            numbers=numbers,
+            approximation=approximation,
+            max_rows=Approximation.AUDITED_ROWS,
         )
         return self.calibration.p_values(self.calibration.compared(rows, statistic))
 
@@ -137,7 +141,7 @@ class Audit:
 def _merged(picked: list[Delayed]) -> Delayed:
     name = f"lpe-sample-{uuid4().hex}"
     keys = [pick.key for pick in picked]
-    tasks, keys = merge_tasks(name, keys, merged_samples, MERGED_SAMPLES)
+    tasks, keys = merge_tasks(name, keys, merged_samples, Approximation.MERGED_SAMPLES)
     graph = HighLevelGraph.from_collections(
         name, tasks | {name: (merged_samples, keys)}, dependencies=picked
     )
@@ -152,7 +156,7 @@ def sample_of(
     A row with NaN or inf is none.
     """
     measured = np.flatnonzero(np.isfinite(rows).all(axis=1))
-    order = np.argsort(drawn[measured], kind="stable")[: AUDITED_ROWS + 1]
+    order = np.argsort(drawn[measured], kind="stable")[: Approximation.AUDITED_ROWS + 1]
     which = measured[order]
     return Sample(drawn[which], rows[which], numbers[which])
 

@@ -23,8 +23,8 @@ from lpe_dask.model.lpe_parameters import exact_level
 FAILURE_PROBABILITY = 1e-4
 
 #: The largest share of the rows that may have a p-value off by more than allowed. Of the
-#: `AUDITED_ROWS` of a sample 11 may be: a search of which one row in a thousand is off
-#: fails 7 times in 100,000.
+#: `Approximation.AUDITED_ROWS` of a sample 11 may be: a search of which one row in a
+#: thousand is off fails 7 times in 100,000.
 MAX_ERROR_SHARE = 0.01
 
 #: Which draws of `draws` select the sample of nominal rows, and that of a table's rows.

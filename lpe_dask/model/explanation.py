@@ -25,7 +25,6 @@ from lpe_dask import dask_array as da
 from lpe_dask.model.arguments import Rows
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.row_ids import input_positions, reference_ids
-from lpe_dask.search import TypicalValues, inverse_transform, is_weighted
 from lpe_dask.tables import (
     MAX_EXACT,
     ConvertedTable,
@@ -156,20 +155,18 @@ def explain_rows(
     names : sequence, optional
         What to call the columns of a model without names. None: by their numbers.
     """
-    rows, preparation = _rows_of(fitted, values), fitted.reference.space.preparation
+    rows = _rows_of(fitted, values)
     found, typical = fitted.reference.attributed(rows, numbers)
     p_values, statistic = known or fitted.exact_scores(found.rows)
-    is_shown = is_weighted(preparation, fitted.n_features)
+    is_shown = fitted.reference.space.preparation.is_weighted(fitted.n_features)
     if is_hidden is not None:
         is_shown &= ~is_hidden
     shown = np.flatnonzero(is_shown)
     shares = found.shares[:, shown]
     names = fitted.columns or list(names or range(fitted.n_features))
     in_input_types = partial(_in_input_types, fitted, types=list(values.dtypes))
-    nominal = in_input_types(
-        inverse_transform(preparation, found.nearest, fitted.n_features)
-    )
-    usual = _usual_texts(typical.usual, in_input_types)
+    nominal = in_input_types(found.nearest)
+    usual = _usual_texts(typical.usual.quantiles, typical.usual.frequent, in_input_types)
     return Explanation(
         [names[place] for place in shown],
         values.iloc[:, shown],
@@ -181,16 +178,20 @@ def explain_rows(
     )  # fmt: skip
 
 
-def _usual_texts(usual: TypicalValues, in_input_types: Any) -> list[str]:
-    """Return the typical values of each column."""
-    low, median, high = in_input_types(usual.quantiles).to_numpy(object)
-    n_columns, most = len(usual.frequent), max(map(len, usual.frequent))
+def _usual_texts(
+    quantiles: NDArray[np.float64],
+    frequent: list[list[tuple[float, float]]],
+    in_input_types: Any,
+) -> list[str]:
+    """Return the typical values of each column; see `TypicalValues`."""
+    low, median, high = in_input_types(quantiles).to_numpy(object)
+    n_columns, most = len(frequent), max(map(len, frequent))
     ranked = np.full((most, n_columns), np.nan)
-    for place, of_column in enumerate(usual.frequent):
+    for place, of_column in enumerate(frequent):
         ranked[: len(of_column), place] = [value for value, _ in of_column]
     levels = in_input_types(ranked).to_numpy(object)
     texts = []
-    for place, of_column in enumerate(usual.frequent):
+    for place, of_column in enumerate(frequent):
         first, last, middle = _numbers([of[place] for of in (low, high, median)])
         shares = (
             f"{_level(levels[i, place])} {_percent(of[1])}"

@@ -57,13 +57,11 @@ from lpe_dask.model.scale_advice import advise_scale
 from lpe_dask.model.validity import choose_calibration, learned_components
 from lpe_dask.pvalues import Calibration, LikelihoodRatio
 from lpe_dask.search import (
-    AUDITED_ROWS,
+    Approximation,
     Preparation,
     ProblemSize,
     Reference,
     Statistic,
-    plan_for_active_workers,
-    prepare_reference,
 )
 from lpe_dask.tables import (
     FitInput,
@@ -76,7 +74,6 @@ from lpe_dask.tables import (
     read_frame,
     read_nominal_with_offsets,
     select_rows,
-    systematic_sample,
 )
 from lpe_dask.tasks import (
     check_lazy,
@@ -358,7 +355,7 @@ class _Search:
         measured = division.calibration
         is_other[slice(None) if measured is None else measured] = False
         others = np.flatnonzero(is_other)
-        if len(others) <= AUDITED_ROWS:  # they are all measured exactly
+        if len(others) <= Approximation.AUDITED_ROWS:  # they are all measured exactly
             return certificate_of(np.empty(0), quality.max_p_error)
         sample = to_task(self._sample(others, quality.seed), "lpe-sample")
         audit = Audit(fitted.reference, fitted.calibration, quality)
@@ -370,7 +367,7 @@ class _Search:
         """Return a sample of the nominal rows of these numbers; computes."""
         division = self.plan.division
         drawn = draws(numbers, seed, NOMINAL_DRAW)
-        which = np.sort(np.argsort(drawn, kind="stable")[: AUDITED_ROWS + 1])
+        which = np.sort(np.argsort(drawn, kind="stable")[: Approximation.AUDITED_ROWS + 1])
         chosen, searched = numbers[which], division.reference
         own = np.full(division.n_rows, -1)
         own[slice(None) if searched is None else searched] = np.arange(division.n_reference)
@@ -400,10 +397,7 @@ class _Search:
             reads_frame=nominal.is_frame,
             is_indexed=algorithm == "nn_descent",
         )  # fmt: skip
-        plan = plan_for_active_workers(shape, wait=True)
-        # Lists of near rows depend on the basis, and that on the sample.
-        sample = systematic_sample(source()) if shape.is_indexed else nominal.sample
-        return prepare_reference(source, sample, preparation, plan, algorithm)
+        return Reference.of(source, nominal.sample, preparation, shape, algorithm)
 
 
 def _tasks_of_rows(

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,11 @@ class Approximation:
     is_exact : Delayed, optional
         Of whether all of them are: the search waits for this task. None: they are not.
     """
+
+    #: Rows of the sample by which such a search is judged, and how many samples of parts
+    #: one task merges.
+    AUDITED_ROWS: ClassVar[int] = 3000
+    MERGED_SAMPLES: ClassVar[int] = 4
 
     beyond: float
     weight: Any = None

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.search.preparation import Preparation, Scaling, numeric_columns, product
+from lpe_dask.search.preparation import Preparation, Scaling, product
 from lpe_dask.search.quantile_scale import QuantileKnots
 
 #: Decimals up to which a number is tried.
@@ -90,7 +90,7 @@ def squared_parts(
             squares = _with_left_out(preparation, squares, 0.0)
             n_forms = squares.shape[1] // n_numbers
             of_forms = squares.reshape(len(squares), n_forms, n_numbers)
-            parts[:, _numbers(preparation, n_features)] = of_forms.sum(axis=1)
+            parts[:, preparation.number_places(n_features)] = of_forms.sum(axis=1)
     parts[:, codes] = (queries[:, last:] != rows[:, last:]) * weights[last:]
     return parts
 
@@ -123,20 +123,9 @@ def inverse_transform(
     if n_numbers > 0:
         mapped = prepared[:, :last].astype(np.float64)
         with np.errstate(all="ignore"):
-            rows[:, _numbers(preparation, n_features)] = _of_mapped(preparation, mapped)
+            numbers = _of_mapped(preparation, mapped)
+        rows[:, preparation.number_places(n_features)] = numbers
     return rows
-
-
-def is_weighted(preparation: Preparation, n_features: int) -> NDArray[np.bool_]:
-    """Return which columns of the input are measured: those with a weight above 0."""
-    is_measured, factor = np.ones(n_features, bool), preparation.factor
-    n_prepared, codes = preparation.n_prepared(n_features), list(preparation.categorical)
-    weights = preparation.weights_of(n_prepared)
-    is_measured[codes] = weights[n_prepared - len(codes) :] != 0
-    if factor is not None:
-        numbers = _numbers(preparation, n_features)
-        is_measured[numbers] = (factor != 0).reshape(-1, len(numbers)).any(axis=0)
-    return is_measured
 
 
 def typical_values(
@@ -179,12 +168,6 @@ def _inverse(content: bytes, n: int) -> NDArray[np.float64]:
     """Return the inverse of a matrix, which is asked for again and again."""
     inverse: Any = np.linalg.inv(np.frombuffer(content).reshape(n, n))
     return inverse
-
-
-def _numbers(preparation: Preparation, n_features: int) -> NDArray[np.int64]:
-    """Return which columns of the input are numbers."""
-    places = np.arange(n_features)[None, :]
-    return numeric_columns(places, preparation.categorical)[0].astype(np.int64)
 
 
 def _of_mapped(

@@ -1,6 +1,6 @@
 """Say how much memory a worker needs for a search, and so where the reference goes.
 
-    ProblemSize, Workers --plan_for--> SearchPlan --> Needs: worker, fits, check
+    ProblemSize, Workers --MemoryEstimate.of--> SearchPlan --> bytes: worker, fits, check
 
 Tests measure that what is said here is enough, and not far too much.
 """
@@ -8,15 +8,15 @@ Tests measure that what is said here is enough, and not far too much.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import dask
 
 from lpe_dask.kernels import LANES, TILE_ROWS
+from lpe_dask.search.approximate import Approximation
 from lpe_dask.search.plan import (
-    AUDITED_ROWS,
     BUILD_ROW_BYTES,
     FLOAT_BYTES,
-    MERGED_SAMPLES,
     SINGLE_BYTES,
     ProblemSize,
     SearchPlan,
@@ -55,24 +55,6 @@ LIBRARY_BYTES = 256 * 2**20
 EDGE_BYTES, WALK_ROW_BYTES = 12, 60
 
 
-def plan_for(shape: ProblemSize, workers: Workers) -> SearchPlan:
-    """Return the plan of a search for some workers, whether or not they can hold it.
-
-    The reference is in their memory where it fits, else in a spool, unless it is settled.
-    """
-    if not shape.is_indexed:  # results then depend on the blocks
-        configured = dask.config.get("lpe-dask.block-rows", None)
-        shape = replace(shape, block_rows=shape.block_rows or configured)
-    # A process takes its part first: of small workers, most of what they have.
-    limit = workers.memory_limit
-    for_data = max(limit - PROCESS_BYTES - KERNEL_BYTES, limit // 4)
-    plan = plan_search(shape, workers.n_threads, workers.threads, for_data)
-    if shape.is_spooled is not None or MemoryEstimate(plan).fits(limit):
-        return plan
-    shape = replace(shape, is_spooled=True)
-    return plan_search(shape, workers.n_threads, workers.threads, for_data)
-
-
 def plan_for_active_workers(shape: ProblemSize, *, wait: bool = False) -> SearchPlan:
     """Return the plan of a search for the active workers, which can hold it.
 
@@ -88,10 +70,10 @@ def plan_for_active_workers(shape: ProblemSize, *, wait: bool = False) -> Search
         If a worker cannot hold what a task needs.
     """
     workers = active_workers(wait=wait)
-    plan = plan_for(shape, workers)
+    estimate = MemoryEstimate.of(shape, workers)
     if workers.is_known:
-        MemoryEstimate(plan).check(workers.memory_limit)
-    return plan
+        estimate.check(workers.memory_limit)
+    return estimate.plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +86,25 @@ class MemoryEstimate:
     """
 
     plan: SearchPlan
+
+    @classmethod
+    def of(cls, shape: ProblemSize, workers: Workers) -> Self:
+        """Return that of the plan for some workers, whether or not they can hold it.
+
+        The reference is in their memory where it fits, else in a spool, unless it is
+        settled.
+        """
+        if not shape.is_indexed:  # results then depend on the blocks
+            configured = dask.config.get("lpe-dask.block-rows", None)
+            shape = replace(shape, block_rows=shape.block_rows or configured)
+        # A process takes its part first: of small workers, most of what they have.
+        limit = workers.memory_limit
+        for_data = max(limit - PROCESS_BYTES - KERNEL_BYTES, limit // 4)
+        given = workers.n_threads, workers.threads, for_data
+        estimate = cls(plan_search(shape, *given))
+        if shape.is_spooled is not None or estimate.fits(limit):
+            return estimate
+        return cls(plan_search(replace(shape, is_spooled=True), *given))
 
     @property
     def reference(self) -> int:
@@ -205,7 +206,8 @@ class MemoryEstimate:
         shape = self.plan.shape
         if not shape.is_indexed:
             return 0
-        merged_rows = (MERGED_SAMPLES + 1) * (AUDITED_ROWS + 1)
+        n_samples, n_sampled = Approximation.MERGED_SAMPLES, Approximation.AUDITED_ROWS
+        merged_rows = (n_samples + 1) * (n_sampled + 1)
         return merged_rows * shape.n_read_features * FLOAT_BYTES
 
     @property

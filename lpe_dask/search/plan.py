@@ -60,10 +60,6 @@ BUILD_ROW_BYTES = 1500
 #: Most rows of a block with an index, and numbers.
 MAX_INDEXED_ROWS, MAX_INDEXED_NUMBERS = 200_000, 100_000_000
 
-#: Rows of the sample by which a search along indexes is judged, and how many samples of
-#: parts one task merges.
-AUDITED_ROWS, MERGED_SAMPLES = 3000, 4
-
 #: Near rows that belong together make a block of up to so many times the planned rows.
 MAX_BLOCK_ROWS = 2
 
@@ -73,9 +69,8 @@ SAMPLE_EVERY = 16
 #: K from which on a sample is searched first. Below, what it saves is not worth the pass.
 MIN_SAMPLED_NEIGHBORS = 48
 
-#: Blocks whose exact sums one task adds, and pieces whose regions one task counts: the
-#: client adds up one array for so many.
-SUMMED_BLOCKS, SUMMED_PIECES = 8, 64
+#: Pieces whose regions one task counts: the client adds up one array for so many.
+SUMMED_PIECES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +292,31 @@ class SearchPlan:
         worth = math.ceil(of_block / self.least_task_rows)
         return min(self.block_shares, max(1, worth))
 
+    def query_shares(
+        self, n_partitions: int, n_threads: int, largest_partition: int | None = None
+    ) -> int:
+        """Return into how many tasks each query partition is cut.
+
+        Enough that all threads have work when there are few partitions; of
+        ``least_task_rows`` to `MAX_TASK_ROWS` each where the rows of the largest partition
+        are known.
+
+        Examples
+        --------
+        >>> shape = ProblemSize(10_000, 3, Statistic(20, None))
+        >>> plan = plan_search(shape, n_threads=2, threads=2, memory_limit=2**30)
+        >>> plan.query_shares(1, n_threads=2), plan.query_shares(100, n_threads=2)
+        (8, 1)
+        >>> plan.query_shares(1, n_threads=2, largest_partition=3000)
+        3
+        """
+        shares = max(1, math.ceil(TASKS_PER_THREAD * n_threads / max(1, n_partitions)))
+        if largest_partition is not None:
+            shares = max(shares, math.ceil(largest_partition / MAX_TASK_ROWS))
+            worth = math.ceil(largest_partition / self.least_task_rows)
+            shares = min(shares, max(1, worth))
+        return shares
+
     @property
     def least_task_rows(self) -> int:
         """Query rows that are worth a task: where each reads a spool, a whole pass."""
@@ -377,31 +397,6 @@ def _least_block_rows(shape: ProblemSize) -> int:
 def _whole_groups(n_rows: int) -> int:
     """Return the rows of as many whole groups of a kernel."""
     return -(-n_rows // LANES) * LANES
-
-
-def n_shares(
-    n_partitions: int,
-    n_threads: int,
-    largest_partition: int | None = None,
-    least_rows: int = MIN_TASK_ROWS,
-) -> int:
-    """Return into how many tasks each query partition is cut.
-
-    Enough that all threads have work when there are few partitions; between ``least_rows``
-    and `MAX_TASK_ROWS` each where the rows of the largest partition are known.
-
-    Examples
-    --------
-    >>> n_shares(n_partitions=1, n_threads=2), n_shares(n_partitions=100, n_threads=2)
-    (8, 1)
-    >>> n_shares(n_partitions=1, n_threads=2, largest_partition=3000)
-    3
-    """
-    shares = max(1, math.ceil(TASKS_PER_THREAD * n_threads / max(1, n_partitions)))
-    if largest_partition is not None:
-        shares = max(shares, math.ceil(largest_partition / MAX_TASK_ROWS))
-        shares = min(shares, max(1, math.ceil(largest_partition / least_rows)))
-    return shares
 
 
 def share_of(n_rows: int, share: int, n_shares: int) -> slice:

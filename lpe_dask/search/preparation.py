@@ -123,6 +123,22 @@ class Preparation:
         """Return how many columns so many columns of the input become."""
         return self.n_numbers(n_features) + len(self.categorical)
 
+    def number_places(self, n_features: int) -> NDArray[np.int64]:
+        """Return which of so many columns of the input are numbers."""
+        return np.delete(np.arange(n_features), self.categorical)
+
+    def is_weighted(self, n_features: int) -> NDArray[np.bool_]:
+        """Return which columns of the input are measured: those with a weight above 0."""
+        is_measured, n_prepared = np.ones(n_features, bool), self.n_prepared(n_features)
+        codes = list(self.categorical)
+        of_codes = self.weights_of(n_prepared)[n_prepared - len(codes) :]
+        is_measured[codes] = of_codes != 0
+        if self.factor is not None:
+            numbers = self.number_places(n_features)
+            of_forms = (self.factor != 0).reshape(-1, len(numbers))
+            is_measured[numbers] = of_forms.any(axis=0)
+        return is_measured
+
     def weights_of(self, n_prepared: int) -> NDArray[np.float64]:
         """Return the weights of all so many prepared columns."""
         return np.ones(n_prepared) if self.weights is None else self.weights
@@ -144,7 +160,7 @@ class Preparation:
         A finite row stays finite: what overflows becomes the largest float64, which is at
         distance inf from every row that did not. A row with NaN or inf keeps at least one.
         """
-        numbers = numeric_columns(rows, self.categorical) if self.categorical else rows
+        numbers = np.delete(rows, self.categorical, axis=1) if self.categorical else rows
         prepared = self.apply_to_numbers(numbers)
         if not self.categorical:
             return prepared
@@ -168,10 +184,3 @@ class Preparation:
         if self.factor is not None and not self.factor.all():  # a gap stays one anywhere
             prepared[~np.isfinite(numbers).all(axis=1), 0] = np.nan
         return prepared
-
-
-def numeric_columns(
-    rows: NDArray[np.generic], categorical: tuple[int, ...]
-) -> NDArray[np.generic]:
-    """Return the columns of rows that are no codes of categories."""
-    return np.delete(rows, categorical, axis=1)

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from dask.delayed import Delayed
@@ -31,16 +31,32 @@ from lpe_dask.search.attribution import (
     list_nearest,
     typical_task,
 )
-from lpe_dask.search.blocks.packing import Space, index_blocks, prepare_blocks
+from lpe_dask.search.blocks.model_blocks import (
+    EDGES_NAME,
+    STARTS_NAME,
+    block_name,
+    index_name,
+    store_blocks,
+    store_graph,
+    store_indexes,
+)
+from lpe_dask.search.blocks.packing import (
+    Space,
+    index_blocks,
+    prepare_blocks,
+    rows_of_blocks,
+)
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import SpoolFolder, new_entry
+from lpe_dask.search.feature_contributions import inverse_transform
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
 from lpe_dask.search.join import JoinInputs, JoinSpec, Weight, join, join_frame, self_join
 from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import MemoryEstimate, plan_for_active_workers
-from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic, n_shares
+from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.tables import Table, to_verified_series
+from lpe_dask.storage import StoredFile
+from lpe_dask.tables import Table, systematic_sample, to_verified_series
 from lpe_dask.tasks import LocalValue, active_workers, compute, freeze, to_task
 
 logger = logging.getLogger(__name__)
@@ -71,6 +87,64 @@ class Reference:
     blocks: Blocks
     graph: Blocks | None = None
     indexes: Blocks | None = None
+
+    @classmethod
+    def of(
+        cls,
+        source: Callable[[], da.Array],
+        sample: NDArray[np.generic],
+        preparation: Preparation,
+        shape: ProblemSize,
+        algorithm: str,
+    ) -> Self:
+        """Return nominal rows ready to be searched, exactly so far; computes.
+
+        Parameters
+        ----------
+        source : callable
+            Gives them, a dask array of shape (n_reference, n_features), finite, with known
+            chunks; see `packing.prepare_blocks`.
+        sample : ndarray of shape (n_sampled, n_features)
+            Some of them.
+        preparation : Preparation
+        shape : ProblemSize
+        algorithm : str
+            A name of `kernels.ALGORITHMS`, or "auto".
+
+        Raises
+        ------
+        MemoryError
+            If a worker cannot hold what a task needs.
+        OSError
+            If the rows need a spool, and none can be written that all workers see.
+        """
+        plan = plan_for_active_workers(shape, wait=True)
+        if shape.is_indexed:  # lists of near rows depend on the basis, that on the sample
+            sample = systematic_sample(source())
+        space = choose_space(sample, preparation, plan, algorithm)
+        entry = None
+        if plan.is_spooled:
+            entry = new_entry()
+            logger.info(
+                "%d nominal rows do not fit into the memory of each worker: they are "
+                "spooled to %s", shape.n_reference, entry.url,
+            )  # fmt: skip
+        chunks = partial(_chunks, source, plan.block_rows)
+        regions = None
+        if space.prunes and plan.n_blocks > 1:
+            points = space.basis.points(preparation.apply(sample))
+            regions = learn_regions(points, plan.n_blocks)
+        blocks = prepare_blocks(chunks, space, entry, regions, plan.largest_block_rows)
+        reference = cls(plan.shape, space, blocks)
+        graph_params = shape.graph_params
+        if graph_params is None:
+            return reference
+
+        def make() -> list[Delayed]:
+            edges = self_join(len(blocks), reference._searched(plan), plan.block_shares)
+            return [build_graph(edges, shape.n_reference, graph_params)]
+
+        return replace(reference, graph=Blocks.of(make))
 
     @cached_property
     def _shared_space(self) -> LocalValue:
@@ -134,9 +208,7 @@ class Reference:
         largest = _largest(sizes)
         if largest is None and plan.is_spooled:  # which each task reads as a whole
             largest = max_rows
-        shares = n_shares(
-            len(sizes), active_workers().n_threads, largest, plan.least_task_rows
-        )
+        shares = plan.query_shares(len(sizes), active_workers().n_threads, largest)
         if plan.is_spooled:
             self._keep(plan)
         searched = self._searched(plan, statistic, weight, approximation)
@@ -200,6 +272,8 @@ class Reference:
         Returns
         -------
         found : Attribution
+            With the nearest rows as rows of the input that they may have come from; see
+            `inverse_transform`.
         typical : Typical
             Computed once.
         """
@@ -216,7 +290,11 @@ class Reference:
         found = compute(*tasks)
         self._typical.extend(found[n_tasks:])
         of_rows = zip(*found[:n_tasks], strict=True)
-        return Attribution(*map(np.concatenate, of_rows)), self._typical[0]
+        joined = Attribution(*map(np.concatenate, of_rows))
+        nearest = inverse_transform(
+            self.space.preparation, joined.nearest, self.shape.n_read_features
+        )
+        return joined._replace(nearest=nearest), self._typical[0]
 
     @cached_property
     def _typical(self) -> list[Typical]:
@@ -227,9 +305,8 @@ class Reference:
         """Return the blocks to search exactly, kept, and how many tasks share a chunk."""
         sizes = rows.chunks[0]
         plan = self._plan(sizes)
-        shares = n_shares(
-            len(sizes), active_workers().n_threads, _largest(sizes), plan.least_task_rows
-        )
+        n_threads = active_workers().n_threads
+        shares = plan.query_shares(len(sizes), n_threads, _largest(sizes))
         self._keep(plan)
         return self._searched(plan), shares
 
@@ -253,6 +330,36 @@ class Reference:
             return index_blocks(blocks.tasks(), len(blocks), space)
 
         return replace(self, indexes=Blocks.of(make))
+
+    def prepared_rows(self) -> da.Array:
+        """Return all rows as searches have them, lazily, in chunks of unknown length."""
+        n_features = self.shape.n_features
+        return rows_of_blocks(self.blocks.tasks(), len(self.blocks), n_features)
+
+    def store(self, url: str) -> tuple[dict[str, StoredFile], list[int]]:
+        """Write this to files in a folder; computes. `StoredReference.load` reads them.
+
+        Returns
+        -------
+        files : dict of str to StoredFile
+            By name.
+        block_rows : list of int
+            Rows of each block.
+        """
+        names = [block_name(i) for i in range(len(self.blocks))]
+        urls = [f"{url}/{name}" for name in names]
+        stored = compute(*store_blocks(self.blocks.tasks(), self.shape.n_features, urls))
+        files = {name: file for name, (_, file) in zip(names, stored, strict=True)}
+        if self.graph is not None:
+            (graph,) = self.graph.tasks()
+            task = store_graph(graph, f"{url}/{STARTS_NAME}", f"{url}/{EDGES_NAME}")
+            ((files[STARTS_NAME], files[EDGES_NAME]),) = compute(task)
+        if self.indexes is not None:
+            names = [index_name(i) for i in range(len(self.indexes))]
+            urls = [f"{url}/{name}" for name in names]
+            indexes = compute(*store_indexes(self.indexes.tasks(), urls))
+            files |= dict(zip(names, indexes, strict=True))
+        return files, [n_rows for n_rows, _ in stored]
 
     def keep(self, frame_sizes: Sequence[int] = ()) -> None:
         """Have blocks and graph ready for the active scheduler, if they are not; computes.
@@ -316,58 +423,6 @@ class Reference:
             reads_frame=reads_frame,
         )
         return plan_for_active_workers(shape, wait=wait)
-
-
-def prepare_reference(
-    source: Callable[[], da.Array],
-    sample: NDArray[np.generic],
-    preparation: Preparation,
-    plan: SearchPlan,
-    algorithm: str,
-) -> Reference:
-    """Return nominal rows ready to be searched, exactly so far; computes.
-
-    Parameters
-    ----------
-    source : callable
-        Gives them, a dask array of shape (n_reference, n_features), finite, with known
-        chunks; see `packing.prepare_blocks`.
-    sample : ndarray of shape (n_sampled, n_features)
-        Some of them.
-    preparation : Preparation
-    plan : SearchPlan
-    algorithm : str
-        A name of `kernels.ALGORITHMS`, or "auto".
-
-    Raises
-    ------
-    OSError
-        If the rows need a spool, and none can be written that all workers see.
-    """
-    space = choose_space(sample, preparation, plan, algorithm)
-    shape, entry = plan.shape, None
-    if plan.is_spooled:
-        entry = new_entry()
-        logger.info(
-            "%d nominal rows do not fit into the memory of each worker: they are spooled "
-            "to %s", shape.n_reference, entry.url,
-        )  # fmt: skip
-    chunks = partial(_chunks, source, plan.block_rows)
-    regions = None
-    if space.prunes and plan.n_blocks > 1:
-        points = space.basis.points(preparation.apply(sample))
-        regions = learn_regions(points, plan.n_blocks)
-    blocks = prepare_blocks(chunks, space, entry, regions, plan.largest_block_rows)
-    reference = Reference(shape, space, blocks)
-    graph_params = shape.graph_params
-    if graph_params is None:
-        return reference
-
-    def make() -> list[Delayed]:
-        edges = self_join(len(blocks), reference._searched(plan), plan.block_shares)
-        return [build_graph(edges, shape.n_reference, graph_params)]
-
-    return replace(reference, graph=Blocks.of(make))
 
 
 def _chunks(source: Callable[[], da.Array], chunk_rows: int) -> da.Array:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ from lpe_dask.kernels import (
 from lpe_dask.search.blocks.in_memory import InMemoryBlock
 from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.join import JoinSpec, neighbors_of, search_blocks
-from lpe_dask.search.plan import NeighborGraphParams
+from lpe_dask.search.plan import NeighborGraphParams, ProblemSize
 
 #: Tiles of queries that a forecast searches for.
 N_TILES = 16
@@ -92,6 +93,16 @@ class SampledRows:
     reference: NDArray[np.floating]
     space: Space
     search: JoinSpec
+
+    @classmethod
+    def of(cls, reference: NDArray[np.floating], space: Space, shape: ProblemSize) -> Self:
+        """Return rows to try searches on, for no more neighbors than there are rows."""
+        statistic = shape.statistic
+        if statistic.n_neighbors is not None:
+            n_neighbors = min(statistic.n_neighbors, len(reference))
+            statistic = replace(statistic, n_neighbors=n_neighbors)
+        search = JoinSpec(statistic, 1, shape.graph_neighbors or None)
+        return cls(reference, space, search)
 
     def packed(self, rows: NDArray[np.floating]) -> InMemoryBlock:
         """Return some of the rows as a block."""

@@ -21,7 +21,7 @@ from lpe_dask import LPE
 from lpe_dask.batch import ClusterSection
 from lpe_dask.cli.cluster import WorkerChoice
 from lpe_dask.search import plan as planning
-from lpe_dask.search.memory import MemoryEstimate, plan_for
+from lpe_dask.search.memory import MemoryEstimate
 from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic
 from lpe_dask.tasks.worker_pool import (
     PROCESS_BYTES,
@@ -89,14 +89,12 @@ def check_bound(client, model, tables, n_rows, n_features, **shape):
     From the first row that a fit reads to the last p-value, of nominal and new rows.
     """
     nominal, new = tables
-    plan = MemoryEstimate(
-        plan_for(
-            ProblemSize(
-                n_rows, n_features, Statistic(N_NEIGHBORS, None),
-                partition_rows=n_rows // N_PARTITIONS, **shape,
-            ),
-            active_workers(),
-        )
+    plan = MemoryEstimate.of(
+        ProblemSize(
+            n_rows, n_features, Statistic(N_NEIGHBORS, None),
+            partition_rows=n_rows // N_PARTITIONS, **shape,
+        ),
+        active_workers(),
     )  # fmt: skip
     client.run(forget_peak)
     model.fit(nominal)

@@ -26,11 +26,14 @@ from lpe_dask.model.learning.metrics import (
 )
 from lpe_dask.model.learning.quantiles import learn_knots
 from lpe_dask.model.lpe_parameters import SCALE_FORMS
-from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling, numeric_columns
+from lpe_dask.search import Preparation, Scaling
 from lpe_dask.tasks import compute, merge_tasks, new_array, to_task
 
 #: Significant bits of a learned weight.
 LEARNED_BITS = 24
+
+#: Blocks whose exact sums one task adds: the client adds up one array for so many.
+SUMMED_BLOCKS = 8
 
 
 def learn_preparation(
@@ -161,7 +164,7 @@ def _numbers_only(rows: da.Array, categorical: tuple[int, ...]) -> da.Array:
     """Return the columns that are no codes, lazily."""
     n_numbers = rows.shape[1] - len(categorical)
     tasks = (
-        (numeric_columns, (rows.name, i, 0), categorical) for i in range(rows.numblocks[0])
+        (np.delete, (rows.name, i, 0), categorical, 1) for i in range(rows.numblocks[0])
     )
     chunks, meta = (rows.chunks[0], (n_numbers,)), np.empty((0, 0), rows.dtype)
     return new_array("numbers", tasks, [rows], chunks, meta)

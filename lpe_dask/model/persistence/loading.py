@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from os import PathLike, fspath
 from typing import Any
 
@@ -22,27 +21,14 @@ from lpe_dask.model.lpe_parameters import check_parameters
 from lpe_dask.model.nominal_scores import StoredNominalScores
 from lpe_dask.model.persistence.manifest import (
     CALIBRATION_NAME,
-    EDGES_NAME,
     MANIFEST_NAME,
     NOMINAL_NAME,
-    STARTS_NAME,
     Manifest,
-    block_name,
     columns_from_json,
-    index_name,
     model_url,
     read_manifest,
 )
 from lpe_dask.pvalues import Calibration, LikelihoodRatio
-from lpe_dask.search import (
-    MAX_BLOCK_ROWS,
-    ProblemSize,
-    Reference,
-    StoredBlocks,
-    load_blocks,
-    load_graph,
-    load_indexes,
-)
 from lpe_dask.storage import FLOAT64, StoredFile, single_line
 from lpe_dask.tables import name_from_json, to_numpy
 
@@ -155,7 +141,7 @@ def _read(manifest: Manifest, url: str) -> Fitted:
         columns=None if names is None else list(map(name_from_json, names)),
         n_dropped=manifest.n_dropped,
         offset=manifest.offset,
-        reference=_reference(manifest, files, len(values)),
+        reference=manifest.reference.load(files, len(values)),
         calibration=Calibration.of(graph, INCLUDES_SELF[division.kind], None, values),
         nominal_scores=StoredNominalScores(
             files.get(NOMINAL_NAME),
@@ -181,14 +167,10 @@ def _parameters(manifest: Manifest) -> dict[str, Any]:
 
 def _check_names(manifest: Manifest, url: str) -> None:
     """Demand the files that the manifest lists, and no others, wherever they may be."""
-    blocks, found = range(len(manifest.block_rows)), set(manifest.files)
-    needed = {block_name(i) for i in blocks} | {CALIBRATION_NAME}
-    if manifest.neighbor_graph is not None:
-        needed |= {STARTS_NAME, EDGES_NAME}
-    if manifest.space.is_indexed:
-        needed |= {index_name(i) for i in blocks}
-    if found - {NOMINAL_NAME} != needed:
-        odd = sorted((found - {NOMINAL_NAME}) ^ needed)
+    needed = manifest.reference.file_names() | {CALIBRATION_NAME}
+    found = set(manifest.files) - {NOMINAL_NAME}
+    if found != needed:
+        odd = sorted(found ^ needed)
         raise ValueError(f"{url}/{MANIFEST_NAME} names other files than needed: {odd[:3]}")
 
 
@@ -210,37 +192,3 @@ def _calibration(file: StoredFile, manifest: Manifest) -> NDArray[np.float64]:
     if np.isnan(values).any() or (values[1:] < values[:-1]).any():
         raise ValueError(f"{file.url} is not sorted or contains NaN")
     return values
-
-
-def _reference(
-    manifest: Manifest, files: dict[str, StoredFile], calibration_rows: int
-) -> Reference:
-    space, n_features = manifest.space, manifest.n_features_in
-    n_rows = manifest.division.n_reference
-    blocks = [
-        (files[block_name(i)], n_of_block)
-        for i, n_of_block in enumerate(manifest.block_rows)
-    ]
-    load = partial(load_blocks, blocks, n_rows, space)
-    graph = None
-    if manifest.neighbor_graph is not None:
-        max_edges = 2 * n_rows * manifest.neighbor_graph.n_neighbors
-        files[EDGES_NAME].check_plausible(2, max_edges)
-        edges = partial(load_graph, files[STARTS_NAME], files[EDGES_NAME], n_rows)
-        graph = StoredBlocks(edges, 1)
-    largest = 1 if space.is_indexed else MAX_BLOCK_ROWS
-    shape = ProblemSize(
-        n_rows, space.preparation.n_prepared(n_features), manifest.statistic,
-        manifest.neighbor_graph, calibration_rows,
-        -(-max(manifest.block_rows) // largest), is_indexed=space.is_indexed,
-        n_input_features=n_features,
-    )  # fmt: skip
-    stored, indexes = StoredBlocks(load, len(blocks)), None
-    if space.is_indexed:
-        pairs = [
-            (file, files[index_name(i)], n_of_block)
-            for i, (file, n_of_block) in enumerate(blocks)
-        ]
-        load_all = partial(load_indexes, pairs, n_rows, space)
-        indexes = StoredBlocks(load_all, len(blocks))
-    return Reference(shape, space, stored, graph, indexes)

@@ -35,7 +35,13 @@ from lpe_dask.kernels import AGGREGATIONS, ALGORITHMS, Basis
 from lpe_dask.model.calibration_split import INCLUDES_SELF, CalibrationSplit
 from lpe_dask.model.certificate import ApproximationSettings, Certificate
 from lpe_dask.model.lpe_parameters import PARAMETERS, check_parameters
-from lpe_dask.search import NeighborGraphParams, QuantileKnots, Space, Statistic
+from lpe_dask.search import (
+    NeighborGraphParams,
+    QuantileKnots,
+    Space,
+    Statistic,
+    StoredReference,
+)
 from lpe_dask.storage import Folder, first_problem, to_jsonable
 from lpe_dask.tables import (
     Categories,
@@ -51,10 +57,9 @@ _MAX_DIGITS = 2000
 #: The version of the format that is written and read.
 FORMAT: Final = 1
 
-#: Name of the file, and of those beside the blocks' own.
+#: Name of the file, and of those beside those of the reference.
 MANIFEST_NAME = "manifest.json"
 CALIBRATION_NAME, NOMINAL_NAME = "calibration.parquet", "nominal.parquet"
-STARTS_NAME, EDGES_NAME = "graph-starts.parquet", "graph-edges.parquet"
 
 #: Most bytes of a manifest. It has 40 KiB for each column with scale="quantile", a few
 #: hundred bytes for each block, and else less.
@@ -190,6 +195,14 @@ class Manifest(_Section):
     files: dict[str, FileEntry]
     versions: dict[str, str]
 
+    @property
+    def reference(self) -> StoredReference:
+        """What it says of the reference."""
+        return StoredReference(
+            self.space, self.statistic, self.neighbor_graph, self.block_rows,
+            self.n_features_in,
+        )  # fmt: skip
+
     @model_validator(mode="after")
     def _is_safe(self) -> Manifest:
         """Demand what kernels and walks rely on, and annotations cannot say."""
@@ -294,16 +307,6 @@ class Manifest(_Section):
 def model_url(path: str | PathLike[str]) -> str:
     """Return the URL of a model's folder, the same from wherever it is looked at."""
     return Folder(path).full_url()
-
-
-def block_name(i: int) -> str:
-    """Return the name of the file of a block."""
-    return f"block-{i:05}.parquet"
-
-
-def index_name(i: int) -> str:
-    """Return the name of the file of the index of a block."""
-    return f"index-{i:05}.parquet"
 
 
 def write_manifest(manifest: Manifest, url: str) -> None:

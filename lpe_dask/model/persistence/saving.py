@@ -21,19 +21,14 @@ from lpe_dask.model.lpe_parameters import check_parameters
 from lpe_dask.model.persistence.manifest import (
     CALIBRATION_NAME,
     DATA_PATTERN,
-    EDGES_NAME,
     MANIFEST_NAME,
     NOMINAL_NAME,
-    STARTS_NAME,
     FileEntry,
     Manifest,
-    block_name,
-    index_name,
     model_url,
     read_manifest,
     write_manifest,
 )
-from lpe_dask.search import store_blocks, store_graph, store_indexes
 from lpe_dask.storage import (
     Folder,
     Lock,
@@ -46,7 +41,7 @@ from lpe_dask.storage import (
     verify_lock,
     write_columns,
 )
-from lpe_dask.tasks import compute, eager_scope
+from lpe_dask.tasks import eager_scope
 
 
 def locked_model_folder(url: str) -> AbstractContextManager[Lock]:
@@ -127,29 +122,12 @@ def _is_data(name: str) -> bool:
 
 def _write_files(fitted: Fitted, url: str) -> tuple[dict[str, StoredFile], list[int]]:
     """Write all files but the manifest; return them by name, and the rows of the blocks."""
-    reference = fitted.reference
-    names = [block_name(i) for i in range(len(reference.blocks))]
-    tasks = store_blocks(
-        reference.blocks.tasks(), len(names), reference.shape.n_features,
-        [f"{url}/{name}" for name in names],
-    )  # fmt: skip
-    stored = compute(*tasks)
-    files = {name: file for name, (_, file) in zip(names, stored, strict=True)}
-    if reference.graph is not None:
-        (graph,) = reference.graph.tasks()
-        task = store_graph(graph, f"{url}/{STARTS_NAME}", f"{url}/{EDGES_NAME}")
-        ((files[STARTS_NAME], files[EDGES_NAME]),) = compute(task)
-    if reference.indexes is not None:
-        names = [index_name(i) for i in range(len(reference.indexes))]
-        tasks = store_indexes(
-            reference.indexes.tasks(), [f"{url}/{name}" for name in names]
-        )
-        files |= dict(zip(names, compute(*tasks), strict=True))
+    files, block_rows = fitted.reference.store(url)
     calibration = {"statistic": fitted.calibration.values}
     files[CALIBRATION_NAME] = write_columns(f"{url}/{CALIBRATION_NAME}", calibration)
     if (columns := fitted.nominal_scores.columns()) is not None:
         files[NOMINAL_NAME] = write_columns(f"{url}/{NOMINAL_NAME}", columns)
-    return files, [n_rows for n_rows, _ in stored]
+    return files, block_rows
 
 
 def _wait_until_visible(files: dict[str, StoredFile]) -> None:

@@ -21,6 +21,19 @@ from lpe_dask.search.blocks.spool_blocks import SpoolFolder, handles_of
 from lpe_dask.storage import FLOAT64, FLOATS, INT32, INT64, StoredFile, write_columns
 from lpe_dask.tasks import new_tasks, to_task
 
+#: Names of the files of a neighbor graph.
+STARTS_NAME, EDGES_NAME = "graph-starts.parquet", "graph-edges.parquet"
+
+
+def block_name(i: int) -> str:
+    """Return the name of the file of a block."""
+    return f"block-{i:05}.parquet"
+
+
+def index_name(i: int) -> str:
+    """Return the name of the file of the index of a block."""
+    return f"index-{i:05}.parquet"
+
 
 def load_blocks(
     files: Sequence[tuple[StoredFile, int]],
@@ -60,7 +73,7 @@ def load_graph(
 
 
 def store_blocks(
-    blocks: list[Delayed], n_blocks: int, n_features: int, urls: Sequence[str]
+    blocks: list[Delayed], n_features: int, urls: Sequence[str]
 ) -> list[Delayed]:
     """Return one task for each block, which writes its rows.
 
@@ -70,11 +83,11 @@ def store_blocks(
     ----------
     blocks : list of Delayed
         One of each handle, or of all `Handles`.
-    n_blocks, n_features : int
+    n_features : int
     urls : sequence of str
-        Of the files to write.
+        Of the files to write, one for each.
     """
-    names, given = block_columns(n_features), each_block(blocks, n_blocks)
+    names, given = block_columns(n_features), each_block(blocks, len(urls))
     tasks = ((_store_block, *of, names, url) for of, url in zip(given, urls, strict=True))
     return new_tasks("store", tasks, blocks)
 

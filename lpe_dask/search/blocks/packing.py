@@ -41,6 +41,7 @@ from lpe_dask.tasks import (
     SpoolEntry,
     active_client,
     compute,
+    new_array,
     new_tasks,
     persist,
     to_task,
@@ -288,6 +289,16 @@ def index_blocks(
     return new_tasks("index", tasks, [*blocks, entered])
 
 
+def rows_of_blocks(blocks: list[Delayed], n_blocks: int, n_features: int) -> da.Array:
+    """Return the rows in blocks as float64, lazily, in one chunk of unknown length each.
+
+    Parameters are those of `index_blocks`, and the columns of prepared rows.
+    """
+    chunks = ((np.nan,) * n_blocks, (n_features,))
+    tasks = ((_rows, *of_block) for of_block in each_block(blocks, n_blocks))
+    return new_array("block-rows", tasks, blocks, chunks, np.empty((0, 0)))
+
+
 def each_block(blocks: list[Delayed], n_blocks: int) -> list[tuple[list[Any], int]]:
     """Return for each block the keys that a task of it needs, and its place among these."""
     keys = [block.key for block in blocks]
@@ -304,6 +315,10 @@ def _index(
 ) -> Any:
     held = space.index(handles_of(blocks)[place].load(), seed)
     return held if folder is None else folder.write_index(held)
+
+
+def _rows(blocks: list[Any], place: int) -> NDArray[np.float64]:
+    return handles_of(blocks)[place].load().rows.astype(np.float64)
 
 
 def _pack(

@@ -27,8 +27,8 @@ from lpe_dask.forecast.estimate import _open, make_forecast
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.sizes import Workload
 from lpe_dask.kernels import ALGORITHMS, compilation, search_work
-from lpe_dask.model import fitting, with_defaults
-from lpe_dask.search import trial
+from lpe_dask.model import with_defaults
+from lpe_dask.search import reference, trial
 from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.join import JoinSpec
 from lpe_dask.search.memory import MemoryEstimate
@@ -458,9 +458,9 @@ def test_worker_bytes__are_those_that_a_fit_checks(files, monkeypatch, calibrati
     arguments = {"calibration": calibration, "metric": metric, "n_neighbors": 9}
     arguments["calibration_size"] = 200
     plans = []
-    original = fitting.plan_for_active_workers
+    original = reference.plan_for_active_workers
     monkeypatch.setattr(
-        fitting,
+        reference,
         "plan_for_active_workers",
         lambda *given, **more: plans.append(original(*given, **more)) or plans[-1],
     )

@@ -29,10 +29,10 @@ from choosing import mostly_full
 from indexes import CORRUPTIONS, corrupted
 from lpe_dask import LPE
 from lpe_dask.kernels import beam_search, graph_search, nn_descent
-from lpe_dask.model import audit, fitting
+from lpe_dask.model import audit
 from lpe_dask.model.certificate import Certificate, draws
 from lpe_dask.model.fitting import plan_fit
-from lpe_dask.search import AUDITED_ROWS, plan
+from lpe_dask.search import Approximation, plan
 from strategies import point_sets
 
 pytestmark = pytest.mark.usefixtures("compiled_kernels")
@@ -97,8 +97,7 @@ def test_alarms__are_those_of_the_definition(
 ):
     """Of tables of any rows, by indexes that lead anywhere, in small blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (audit, fitting):
-            patch.setattr(module, "AUDITED_ROWS", 5)
+        patch.setattr(Approximation, "AUDITED_ROWS", 5)
         patch.setattr(Certificate, "check", lambda certificate: None)
         patch.setattr(plan, "MAX_INDEXED_ROWS", 10)
         patch.setattr(graph_search, "NARROW", 2)
@@ -135,7 +134,7 @@ def test_few_rows__are_measured_exactly(lists):
 
     assert str(model.certificate_) == "every row was measured exactly"
     np.testing.assert_array_equal(model.p_values_, exact.p_values_)
-    for n_rows in (0, 1, AUDITED_ROWS):
+    for n_rows in (0, 1, Approximation.AUDITED_ROWS):
         np.testing.assert_array_equal(
             model.score_samples(NEW[:n_rows]), exact.score_samples(NEW[:n_rows])
         )
@@ -172,7 +171,7 @@ def test_bad_searches__are_refused_at_scoring(lists, kind, tmp_path):
 @pytest.mark.parametrize("part_rows", [1, 700, 2500, 5000])
 def test_sample__is_that_of_all_rows_for_any_parts(part_rows):
     drawn, own = draws(np.arange(len(NOMINAL)), 0, 1), np.full(len(NOMINAL), -1)
-    expected = np.sort(drawn)[: AUDITED_ROWS + 1]
+    expected = np.sort(drawn)[: Approximation.AUDITED_ROWS + 1]
     edges = range(0, len(NOMINAL), part_rows)
     parts = [slice(start, start + part_rows) for start in edges]
 

@@ -15,7 +15,9 @@ from lpe_dask.model.certificate import (
     clopper_pearson_upper,
     draws,
 )
-from lpe_dask.search import AUDITED_ROWS
+from lpe_dask.search import Approximation
+
+N_AUDITED = Approximation.AUDITED_ROWS
 
 
 def _quality(**arguments):
@@ -23,7 +25,7 @@ def _quality(**arguments):
 
 
 def _errors(n_off):
-    return np.where(np.arange(AUDITED_ROWS) < n_off, 0.5, 0.01)
+    return np.where(np.arange(N_AUDITED) < n_off, 0.5, 0.01)
 
 
 @pytest.mark.parametrize("n_found", [0, 1, 7, 1100])
@@ -42,10 +44,10 @@ def test_certificates__are_wrong_as_seldom_as_is_said():
     while certificate_of(_errors(n_off), 0.01).bound <= MAX_ERROR_SHARE:
         n_off += 1
 
-    wrong = binom.cdf(n_off - 1, AUDITED_ROWS, 1.0001 * MAX_ERROR_SHARE)
+    wrong = binom.cdf(n_off - 1, N_AUDITED, 1.0001 * MAX_ERROR_SHARE)
     assert FAILURE_PROBABILITY / 100 < wrong <= FAILURE_PROBABILITY
     # A good search is hardly ever refused.
-    assert binom.sf(n_off - 1, AUDITED_ROWS, MAX_ERROR_SHARE / 10) < FAILURE_PROBABILITY
+    assert binom.sf(n_off - 1, N_AUDITED, MAX_ERROR_SHARE / 10) < FAILURE_PROBABILITY
 
 
 def test_quality__is_made_of_plain_numbers():

@@ -34,14 +34,12 @@ from lpe_dask.search.memory import (
     WALK_ROW_BYTES,
     MemoryEstimate,
     block_bytes,
-    plan_for,
 )
 from lpe_dask.search.plan import (
     NeighborGraphParams,
     ProblemSize,
     SearchPlan,
     Statistic,
-    n_shares,
 )
 from lpe_dask.search.preparation import Preparation, Scaling
 from lpe_dask.search.quantile_scale import QuantileKnots
@@ -68,7 +66,8 @@ def shape_of(n_reference, n_features, n_neighbors, *, graph=None, **others):
 
 
 def planned(*shape, n_threads, threads, memory_limit, **others):
-    return plan_for(shape_of(*shape, **others), Workers(n_threads, threads, memory_limit))
+    workers = Workers(n_threads, threads, memory_limit)
+    return MemoryEstimate.of(shape_of(*shape, **others), workers).plan
 
 
 @example(
@@ -512,8 +511,10 @@ def test_check__names_all_that_is_counted(is_spooled, graph):
     n_threads=st.integers(1, 100),
     largest=st.none() | st.integers(0, 10**6),
 )
-def test_n_shares__enough_for_the_threads_and_not_tiny(n_partitions, n_threads, largest):
-    shares = n_shares(n_partitions, n_threads, largest)
+def test_query_shares__suit_threads_and_are_not_tiny(n_partitions, n_threads, largest):
+    plan = planned(1000, 2, 3, n_threads=1, threads=1, memory_limit=GIB)
+
+    shares = plan.query_shares(n_partitions, n_threads, largest)
 
     assert shares >= 1
     if largest is None:

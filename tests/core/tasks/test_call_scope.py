@@ -196,7 +196,7 @@ def test_model__of_rows_that_no_lazy_result_can_have(
 def test_score__of_too_many_rows_begins_no_search(client, limits, monkeypatch, tmp_path):
     monkeypatch.setattr(call_scope, "LAZY_BYTES", 16 * len(ROWS) - 1)
     frame = dd.from_pandas(pd.DataFrame(ROWS, columns=list("xyz")), npartitions=4)
-    monkeypatch.setattr("lpe_dask.model.fitting.prepare_reference", None)
+    monkeypatch.setattr("lpe_dask.search.reference.Reference.of", None)
 
     for ask in (lpe_dask.score, LPE().fit_predict):
         with pytest.raises(ValueError, match=r"this lazy result needs .*lpe-dask\.spool"):
