@@ -31,15 +31,7 @@ from lpe_dask.search.attribution import (
     list_nearest,
     typical_task,
 )
-from lpe_dask.search.blocks.model_blocks import (
-    EDGES_NAME,
-    STARTS_NAME,
-    block_name,
-    index_name,
-    store_blocks,
-    store_graph,
-    store_indexes,
-)
+from lpe_dask.search.blocks.model_blocks import store_files
 from lpe_dask.search.blocks.packing import (
     Space,
     index_blocks,
@@ -346,20 +338,8 @@ class Reference:
         block_rows : list of int
             Rows of each block.
         """
-        names = [block_name(i) for i in range(len(self.blocks))]
-        urls = [f"{url}/{name}" for name in names]
-        stored = compute(*store_blocks(self.blocks.tasks(), self.shape.n_features, urls))
-        files = {name: file for name, (_, file) in zip(names, stored, strict=True)}
-        if self.graph is not None:
-            (graph,) = self.graph.tasks()
-            task = store_graph(graph, f"{url}/{STARTS_NAME}", f"{url}/{EDGES_NAME}")
-            ((files[STARTS_NAME], files[EDGES_NAME]),) = compute(task)
-        if self.indexes is not None:
-            names = [index_name(i) for i in range(len(self.indexes))]
-            urls = [f"{url}/{name}" for name in names]
-            indexes = compute(*store_indexes(self.indexes.tasks(), urls))
-            files |= dict(zip(names, indexes, strict=True))
-        return files, [n_rows for n_rows, _ in stored]
+        parts = self.blocks, self.graph, self.indexes
+        return store_files(*parts, self.shape.n_features, url)
 
     def keep(self, frame_sizes: Sequence[int] = ()) -> None:
         """Have blocks and graph ready for the active scheduler, if they are not; computes.
