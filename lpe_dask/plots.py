@@ -22,7 +22,7 @@ from lpe_dask.pvalues import checked_p_values, dkw_band
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from lpe_dask.model import LPE, GraphChoice
+    from lpe_dask.model import LPE
 
 #: Color, line style and marker of successive curves; they also differ in gray.
 CURVE_STYLES = (
@@ -178,7 +178,7 @@ def plot_roc(
     is_anomaly: Any,
     *,
     statistic: Any = None,
-    graph: GraphChoice = "knn",
+    graph: Literal["knn", "radius"] = "knn",
     label: str = "LPE",
     ax: Axes | None = None,
 ) -> Axes:

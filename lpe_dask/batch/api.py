@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from lpe_dask.batch.job import Job, ModelSection, NominalSection, ScoreSection, Source
 from lpe_dask.batch.resume import next_job
 from lpe_dask.batch.runs import Run
-from lpe_dask.model import FitArguments, Names, reject_unknown_arguments
+from lpe_dask.model import FitArguments, checked_parameters
 from lpe_dask.storage import redact_errors
 from lpe_dask.tables import CsvOptions, Paths, as_paths
 
@@ -76,7 +76,7 @@ def score_files(
     nominal: Paths | None = None,
     model: str | PathLike[str] | None = None,
     columns: Sequence[str] | None = None,
-    exclude: Names | None = None,
+    exclude: list[Any] | tuple[Any, ...] | None = None,
     keep: Sequence[str] | None = None,
     alpha: float | None = None,
     fdr: float | None = None,
@@ -182,7 +182,7 @@ def score_job(
     nominal: Paths | None = None,
     model: str | PathLike[str] | None = None,
     columns: Sequence[str] | None = None,
-    exclude: Names | None = None,
+    exclude: list[Any] | tuple[Any, ...] | None = None,
     keep: Sequence[str] | None = None,
     alpha: float | None = None,
     fdr: float | None = None,
@@ -205,7 +205,7 @@ def score_job(
         odd: dict[str, Any] = {"check_calibration": True} if check_calibration else {}
         odd |= {} if exclude is None else {"exclude": exclude}
         check_not_with_model(model, nominal, arguments | odd)
-    reject_unknown_arguments("score_files", arguments)
+    checked_parameters(arguments, "score_files")
     job = fit_job(
         nominal, model, columns=columns, exclude=exclude,
         check_calibration=check_calibration, csv=csv, **arguments,
@@ -222,7 +222,7 @@ def fit_job(
     model: str | PathLike[str] | None,
     *,
     columns: Sequence[str] | None = None,
-    exclude: Names | None = None,
+    exclude: list[Any] | tuple[Any, ...] | None = None,
     check_calibration: bool = False,
     csv: Mapping[str, Any] | None = None,
     **arguments: Any,

@@ -30,13 +30,7 @@ from lpe_dask.batch.part_stats import top_anomalies
 from lpe_dask.batch.parts import Q_VALUE
 from lpe_dask.batch.row_selection import take
 from lpe_dask.batch.summary import read_summary
-from lpe_dask.model import (
-    Explanation,
-    Fitted,
-    explain_rows,
-    load_fitted,
-    reference_ids,
-)
+from lpe_dask.model import Explanation, Fitted, ModelFolder
 from lpe_dask.storage import MASK, Folder, Lock, redact_errors, verify_lock
 from lpe_dask.tables import FileTable, frame_tasks, path_of
 from lpe_dask.tasks import compute, new_tasks
@@ -97,13 +91,13 @@ class ExplanationInput:
         """
         values, kept = self._select(top, model.minima.places)
         parts, places = top["part"].to_numpy(), top["place"].to_numpy()
-        numbers = None
+        fitted = None
         if self.sizes is not None:
-            numbers = reference_ids(model, np.cumsum([0, *self.sizes])[parts] + places)
+            fitted = np.cumsum([0, *self.sizes])[parts] + places
         names = list(self.rows.columns)
         hidden = np.isin(list(map(str, names)), self.private)
         known = top["p_value"].to_numpy(), top["statistic"].to_numpy()
-        explanation = explain_rows(model, values, known, numbers, hidden, names)
+        explanation = Explanation.of(model, values, known, fitted, hidden, names)
         is_flagged = known[0] < model.offset
         rows = [
             {
@@ -325,7 +319,7 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
             f"model was not saved, or at a URL with a password. Lower top (--top), or run "
             f"the job with a saved model (--model)."
         )
-    model = load_fitted(path)
+    model = ModelFolder(path).load()
     if model.source != fingerprint.settings["model"]:
         raise ValueError(
             f"the model at {path} is not the one that {url} was scored with. Lower top "

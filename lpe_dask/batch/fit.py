@@ -24,17 +24,13 @@ from lpe_dask.batch.job import Job
 from lpe_dask.batch.output import check_output, clean_up, remove_fits
 from lpe_dask.model import (
     SEARCH_PARAMETERS,
-    Checkpoint,
     Fitted,
+    ModelFolder,
     check_calibration,
+    checked_parameters,
     exact_level,
     fit_model,
     learned_components,
-    locked_model_folder,
-    model_source,
-    model_url,
-    save_fitted,
-    with_defaults,
 )
 from lpe_dask.storage import redact
 from lpe_dask.tables import (
@@ -111,12 +107,13 @@ class Fit:
         """
         if self.url is None:
             return self._fit(folder)
-        with locked_model_folder(self.url) as lock:
+        place = ModelFolder(self.url)
+        with place.locked() as lock:
             if self.is_new:
                 check_model_absent(self.url)  # now nobody else makes one
             model = self._fit(self.url)
             with input_errors_pass():
-                save_fitted(model, lock)
+                place.write(model, lock)
             with suppress(OSError):  # the model is there
                 remove_fits(self.url)
         logger.info("saved the model to %s", redact(self.url))
@@ -125,7 +122,7 @@ class Fit:
     def clean_up(self) -> None:
         """Remove what a run has left that died when it had saved the model."""
         if self.url is not None:
-            clean_up(self.url, locked_model_folder)
+            clean_up(self.url, lambda url: ModelFolder(url).locked())
 
     def calibration_check(self, model: Fitted) -> dict[str, Any] | None:
         """Return the result of `LPE.check_calibration` for a summary; computes.
@@ -150,13 +147,13 @@ class Fit:
             )  # fmt: skip
         return check.as_json()
 
-    def checkpoint(self, folder: str) -> Checkpoint:
-        """Return the checkpoint of the rows measured so far, within a folder.
+    def checkpoint(self, folder: str) -> str:
+        """Return the URL of the checkpoint of the rows measured so far, within a folder.
 
         By this version only: another one may change results.
         """
         name = digest([self.source, metadata.version("lpe_dask")])
-        return Checkpoint(f"{folder}/_fit-{name}")
+        return f"{folder}/_fit-{name}"
 
     def _fit(self, folder: str) -> Fitted:
         with input_errors_pass():
@@ -182,7 +179,7 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     section = job.nominal or job.score
     assert section is not None
     nominal = data if job.scores_nominal_rows else paths_of(section.data, job.csv)
-    parameters = with_defaults(job.lpe_arguments)
+    parameters = checked_parameters(job.lpe_arguments)
     try:
         table, frame = open_features(
             nominal, section.measured, categorical=parameters["categorical"]
@@ -191,7 +188,7 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
         name = "score" if job.nominal is None else "nominal"
         raise JobKeyError(str(error), name, "exclude") from None
     path, is_new = job.model.path, existing == "refuse"
-    url = None if path is None else check_output(model_url(path), as_paths(nominal))
+    url = None if path is None else check_output(ModelFolder(path).url, as_paths(nominal))
     source = source_of(table, list(frame.columns), parameters, job)
     is_exact = parameters["algorithm"] != "nn_descent"
     is_whole = (
@@ -247,7 +244,7 @@ def uses_leave_one_out(parameters: Mapping[str, Any]) -> bool:
 
 def check_model_absent(path: str) -> None:
     """Raise FileExistsError if there is a model."""
-    if model_source(path) is not None:
+    if ModelFolder(path).source() is not None:
         raise FileExistsError(
             f"there is a model at {path}. Give another folder, or replace it "
             f"(overwrite=True, --overwrite)."

@@ -26,11 +26,8 @@ from lpe_dask.batch.timing import Steps
 from lpe_dask.model import (
     SEARCH_PARAMETERS,
     Fitted,
-    check_parameters,
-    load_fitted,
-    model_source,
-    model_url,
-    with_defaults,
+    ModelFolder,
+    checked_parameters,
 )
 from lpe_dask.storage import Lock, redact
 from lpe_dask.tables import Paths
@@ -66,7 +63,7 @@ class Run:
         Nothing is computed and nothing written, so it needs no workers.
         """
         with errors_with_location(job):
-            check_parameters(with_defaults(job.lpe_arguments))
+            checked_parameters(job.lpe_arguments)
             if job.score is None:
                 fit, model = _load_or_prepare_model(job, (), existing)
                 return cls(job, fit, model, None)
@@ -129,7 +126,7 @@ class Run:
             assert lock is not None
             return execute_scoring(scoring, model, check, lock, steps)
         summary = model_summary(model, check, steps.seconds)
-        return {"model": redact(model_url(self.job.place))} | summary
+        return {"model": redact(ModelFolder(self.job.place).url)} | summary
 
 
 def _load_or_prepare_model(
@@ -141,18 +138,18 @@ def _load_or_prepare_model(
     """
     path, refit = job.model.path, job.model.refit
     if job.nominal is None and path is not None:
-        return None, load_fitted(path)
-    stored = model_source(path) if path is not None and existing == "keep" else None
+        return None, ModelFolder(path).load()
+    stored = ModelFolder(path).source() if path is not None and existing == "keep" else None
     try:
         fit = prepare_fit(job, data, existing)
     except FileNotFoundError as error:
         if path is None or stored is None or refit:
             raise
         logger.warning("the model at %s is used as it is: %s", redact(path), error)
-        return None, load_fitted(path)
+        return None, ModelFolder(path).load()
     if path is None or stored is None or (refit and stored != fit.source):
         return fit, None
-    model = load_fitted(path)
+    model = ModelFolder(path).load()
     if model.source != stored:  # another run has replaced it in the meantime
         return _load_or_prepare_model(job, data, existing)
     # If rows are scored, alpha is a setting of the output, and otherwise of the model.
@@ -172,7 +169,7 @@ def _load_or_prepare_model(
 
 def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
     """Raise ValueError if a model was fitted with other arguments than those of a job."""
-    fitted_with, wanted = model.parameters, with_defaults(job.lpe_arguments)
+    fitted_with, wanted = model.parameters, checked_parameters(job.lpe_arguments)
     # These do not change what is measured, or the fit has drawn them itself.
     is_free = {"anomaly_log_density", *({"random_state"} - job.lpe_arguments.keys())}
     if job.score is not None:

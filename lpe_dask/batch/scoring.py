@@ -47,7 +47,7 @@ from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.timing import Steps
-from lpe_dask.model import FITTED_ROWS_WARNING, Fitted, model_url
+from lpe_dask.model import Fitted, ModelFolder
 from lpe_dask.monitoring import DriftMonitor, PValueBins
 from lpe_dask.pvalues import Adjustment, adjustment, check_level
 from lpe_dask.storage import LOCK_NAME, Folder, Lock, redact, short_message, verify_lock
@@ -246,7 +246,7 @@ def prepare_scoring(
     if not job.scores_nominal_rows and _overlaps_nominal_rows(
         origin, table, list(rows.columns), job
     ):
-        logger.warning(FITTED_ROWS_WARNING)
+        logger.warning(Fitted.FITTED_ROWS_WARNING)
     return scoring
 
 
@@ -326,11 +326,12 @@ def execute_scoring(
         if series is not None:
             drift = series.section(total, partial(columns.new_categories, stats))
         path = scoring.job.model.path
-        summary = score_summary(model, scoring.made_from, total, check, certificate, steps)
+        certified = None if certificate is None else certificate.as_json()
+        summary = score_summary(model, scoring.made_from, total, check, certified, steps)
         summary |= {
             "fdr_cut_off": cut_off, "p_value_bins": bins.histogram(total.bins),
             "output": redact(scoring.output),
-            "model": None if path is None else redact(model_url(path)),
+            "model": None if path is None else redact(ModelFolder(path).url),
             "reasons": reasons, "planned_worker_bytes": planned, "drift": drift,
             "values": columns.section(total),
         }  # fmt: skip

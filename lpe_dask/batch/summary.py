@@ -10,7 +10,7 @@ from lpe_dask.batch.fingerprint import FINGERPRINT_KEY, Fingerprint
 from lpe_dask.batch.output import SUMMARY_NAME
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.timing import Steps
-from lpe_dask.model import Certificate, Fitted
+from lpe_dask.model import Fitted
 from lpe_dask.monitoring import clopper_pearson_interval
 from lpe_dask.pvalues import dkw_band
 from lpe_dask.storage import Folder, package_versions, short_message
@@ -54,7 +54,7 @@ def score_summary(
     made_from: Fingerprint,
     stats: PartStats,
     check: dict[str, Any] | None,
-    certificate: Certificate | None,
+    certificate: dict[str, Any] | None,
     steps: Steps,
 ) -> dict[str, Any]:
     """Return the content of ``_summary.json``, except for its p-values.
@@ -67,7 +67,7 @@ def score_summary(
         Of all parts.
     check : dict, optional
         As in `model_summary`.
-    certificate : Certificate, optional
+    certificate : dict, optional
         Of the rows that were scored, where neighbors may have been missed.
     steps : Steps
         Of the run.
@@ -87,7 +87,7 @@ def score_summary(
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds_by_step": steps.by_step,
         "calibration_band": _sampling_band(model),
-        "certificate": None if certificate is None else certificate.as_json(),
+        "certificate": certificate,
         "alpha": alpha,
         "fdr": made_from.settings["fdr"],
         "parameters": model.parameters | {"alpha": alpha},

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import dask
 
-from lpe_dask.model import PARAMETERS, Parameter
+from lpe_dask.model import PARAMETERS
 from lpe_dask.tables import split_names
 
 if TYPE_CHECKING:
@@ -193,8 +193,9 @@ worker_options = _options(
 )
 
 
-def _model_option(name: str, parameter: Parameter) -> Callable[[Any], Any]:
+def _model_option(name: str) -> Callable[[Any], Any]:
     """Return the option for an argument of `LPE`."""
+    parameter = PARAMETERS[name]
     kinds: dict[Any, Any] = {dict: _mapping, list: _columns_or_auto}
     kind = kinds.get(parameter.type, parameter.type)
     given: dict[str, Any] = {"type": kind, "metavar": parameter.metavar}
@@ -212,7 +213,7 @@ def _model_option(name: str, parameter: Parameter) -> Callable[[Any], Any]:
 _ORDERED = sorted(PARAMETERS, key=lambda name: name == "missing")
 
 model_options = _options(
-    *(_model_option(n, PARAMETERS[n]) for n in _ORDERED if PARAMETERS[n].is_option)
+    *(_model_option(name) for name in _ORDERED if PARAMETERS[name].is_option)
 )
 
 

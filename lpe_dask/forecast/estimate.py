@@ -22,14 +22,7 @@ from lpe_dask.forecast.forecaster import Forecaster
 from lpe_dask.forecast.planned_model import PlannedModel, plan_model, sample_model
 from lpe_dask.forecast.sample import MAX_PARTITIONS, Sample, sample_table
 from lpe_dask.forecast.sizes import Workload
-from lpe_dask.model import (
-    Arguments,
-    Names,
-    check_parameters,
-    load_fitted,
-    reject_unknown_arguments,
-    with_defaults,
-)
+from lpe_dask.model import Arguments, ModelFolder, checked_parameters
 from lpe_dask.storage import redact_errors
 from lpe_dask.tables import (
     NO_OFFSETS,
@@ -60,7 +53,7 @@ def plan(
     *,
     model: str | PathLike[str] | None = None,
     columns: Any = None,
-    exclude: Names | None = None,
+    exclude: list[Any] | tuple[Any, ...] | None = None,
     csv: Mapping[str, Any] | None = None,
     date: datetime.date | str | None = None,
     **arguments: Unpack[Arguments],
@@ -183,9 +176,9 @@ def make_forecast(choose: Choice, data: Any, **given: Any) -> Forecast:
         check_not_with_model(model, nominal, given)
         return _forecast_with_model(choose, data, model, columns)
     measured = feature_columns(columns, given.pop("exclude", None))
-    reject_unknown_arguments("plan", given)
+    parameters = checked_parameters(given, "plan")
     nominal = None if nominal is None else with_csv(nominal, csv)
-    return _forecast_score(choose, data, nominal, measured, with_defaults(given))
+    return _forecast_score(choose, data, nominal, measured, parameters)
 
 
 def _forecast_score(
@@ -195,7 +188,6 @@ def _forecast_score(
     measured: Sequence[Any] | ExcludedColumns | None,
     parameters: Mapping[str, Any],
 ) -> Forecast:
-    check_parameters(parameters)
     if nominal is None:
         scored = _open(data, measured, parameters["categorical"])
         workers = choose(scored.sizes(parameters))
@@ -212,7 +204,7 @@ def _forecast_score(
 def _forecast_with_model(
     choose: Choice, data: Any, path: str | PathLike[str], columns: Any
 ) -> Forecast:
-    model = load_fitted(path)
+    model = ModelFolder(path).load()
     if is_path_like(data):
         table, rows = model.open_table(data, columns)
         scored = _files(table, rows, model.categories, model.minima)

@@ -16,12 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.forecast.sample import Sample, sample_table
-from lpe_dask.model import (
-    Fitted,
-    exact_level,
-    learn_preparation,
-    plan_fit,
-)
+from lpe_dask.model import FitPlan, Fitted, exact_level
 from lpe_dask.search import (
     MemoryEstimate,
     Preparation,
@@ -101,13 +96,11 @@ def plan_model(
         drawn = replace(read_table(sample.rows), columns=table.columns)
         nominal = survey_nominal(drawn, parameters["missing"])
         rows = nominal.rows.compute()
+        n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
+        fit = FitPlan.of(parameters, n_nominal, rows.shape[1], len(places))
         began = time.thread_time()
-        preparation, n_readings = _learned_preparation(
-            parameters, nominal, table.labels, places
-        )
+        preparation, n_readings = _learned_preparation(fit, nominal, table.labels, places)
         learn_seconds = (time.thread_time() - began) / len(rows)
-    n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
-    fit = plan_fit(parameters, n_nominal, rows.shape[1], len(places))
     division = fit.division
     # Where calibration rows have a part of their own, it is searched first.
     is_split = division.is_disjoint and not division.is_held_out
@@ -154,10 +147,7 @@ def sample_model(model: Fitted, workers: Workers) -> PlannedModel:
 
 
 def _learned_preparation(
-    parameters: Mapping[str, Any],
-    nominal: NominalRows,
-    labels: list[str],
-    places: tuple[int, ...],
+    fit: FitPlan, nominal: NominalRows, labels: list[str], places: tuple[int, ...]
 ) -> tuple[Preparation, int]:
     """Return the preparation learned from a sample, and how often that read it."""
     read = []
@@ -167,15 +157,10 @@ def _learned_preparation(
         return rows
 
     rows = nominal.rows.map_blocks(counted, meta=meta_of(nominal.rows))
-    scale, metric, given, seed = (
-        parameters[name] for name in ("scale", "metric", "metric_params", "random_state")
-    )
     try:
-        preparation = learn_preparation(
-            rows, scale, metric, given, labels, categorical=places, random_state=seed
-        )
+        preparation = fit.learned_preparation(rows, labels, places)
     except ValueError:
-        if given:
+        if fit.parameters["metric_params"]:
             raise
         # A few rows may be singular where all are not; the run will show it.
         return Preparation(), len(read)

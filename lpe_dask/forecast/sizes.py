@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lpe_dask.batch import Run, read_summary
-from lpe_dask.model import Fitted, graph_params, neighbors_by_rule
-from lpe_dask.search import MemoryEstimate, ProblemSize, Statistic
+from lpe_dask.model import Fitted, largest_search
+from lpe_dask.search import MemoryEstimate, ProblemSize
 from lpe_dask.tasks import Workers
 
 #: Seconds of one thread for a pair of rows and for each of its columns (measured on Zen 5,
@@ -76,15 +76,10 @@ class Workload:
             Rows of each partition; none to score: the nominal ones are.
         n_features : int
         """
-        n_nominal, statistic = sum(nominal), Statistic(None, 1.0)
-        if parameters["graph"] == "knn":
-            n_neighbors = parameters["n_neighbors"] or neighbors_by_rule(n_nominal)
-            statistic = Statistic(n_neighbors, None)
-        shape = ProblemSize(
-            n_nominal, n_features, statistic,
-            graph_params(parameters["metric"], parameters["metric_params"], n_nominal),
-            partition_rows=max((0, *nominal, *scored)), reads_frame=True,
-            is_indexed=parameters["algorithm"] == "nn_descent",
+        n_nominal, partition_rows = sum(nominal), max((0, *nominal, *scored))
+        shape = largest_search(
+            parameters, n_nominal, n_features, partition_rows=partition_rows,
+            reads_frame=True,
         )  # fmt: skip
         n_rows = n_nominal + sum(scored)
         return cls(shape, n_rows, n_rows)

@@ -1,7 +1,7 @@
 """`LPE`: fit, score, save and load.
 
-Public names: the estimator, the table of its arguments, and the steps of a fit for the
-packages that run or plan one from files.
+Public names: the estimator, the table of its arguments, the folder of a saved model, and
+the steps of a fit for the packages that run or plan one from files.
 """
 
 import lazy_loader

@@ -362,11 +362,11 @@ class LPE(OutlierMixin, BaseEstimator):
         OSError
             If nothing can be written, or another run is writing a model there.
         """
-        from lpe_dask.model.persistence.saving import save_model
+        from lpe_dask.model.persistence.model_folder import ModelFolder
 
         now = {"parameters": self.get_params(deep=False), "source": None}
         fitted = replace(self._current(), **now)
-        save_model(fitted, path, overwrite=overwrite)
+        ModelFolder(path).save(fitted, overwrite=overwrite)
 
     @overload
     def statistic(self, X: NDArray[Any]) -> NDArray[np.float64]: ...
@@ -484,11 +484,10 @@ class LPE(OutlierMixin, BaseEstimator):
     @redact_errors()
     def _new_rows(self, X: Any, csv: Any) -> Any:
         """Return rows to measure as new ones; a log line says if they were fitted."""
-        X, origin = tables.with_csv(X, csv), fitted_of(self).nominal.origin
+        X, fitted = tables.with_csv(X, csv), fitted_of(self)
+        origin = fitted.nominal.origin
         if origin is not None and origin.is_input(X):
-            from lpe_dask.model.fitted import FITTED_ROWS_WARNING
-
-            logger.warning(FITTED_ROWS_WARNING)
+            logger.warning(fitted.FITTED_ROWS_WARNING)
         return X
 
     def _current(self) -> Fitted:
@@ -839,9 +838,9 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     ...     model.score_samples(np.array([[0.0, 0.0], [2.0, 1.0], [9.0, 9.0]]))
     array([0.946, 0.067, 0.   ])
     """
-    from lpe_dask.model.persistence.loading import load_fitted
+    from lpe_dask.model.persistence.model_folder import ModelFolder
 
-    fitted = load_fitted(path, anomaly_log_density)
+    fitted = ModelFolder(path).load(anomaly_log_density)
     return LPE(**fitted.parameters)._adopt(fitted)
 
 

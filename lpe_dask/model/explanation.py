@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -92,6 +92,60 @@ class Explanation:
     order: NDArray[np.int64]
     is_spread: NDArray[np.bool_]
 
+    @classmethod
+    @eager_scope()
+    def of(
+        cls,
+        fitted: Fitted,
+        values: pd.DataFrame,
+        known: _Known | None = None,
+        places: NDArray[np.int64] | None = None,
+        is_hidden: NDArray[np.bool_] | None = None,
+        names: Sequence[Any] | None = None,
+    ) -> Self:
+        """Return why rows are as they are; computes.
+
+        Parameters
+        ----------
+        fitted : Fitted
+        values : DataFrame of shape (n, n_features)
+            The rows.
+        known : tuple of ndarray of shape (n,), optional
+            Their p-values and statistic, if they have been measured.
+        places : ndarray of shape (n,), optional
+            Of rows that were fitted, in the input of the fit. None: all are new.
+        is_hidden : ndarray of shape (n_features,), optional
+            Columns that are not to be shown.
+        names : sequence, optional
+            What to call the columns of a model without names. None: by their numbers.
+
+        Raises
+        ------
+        ValueError
+            For a model that does not know which nominal rows were drawn.
+        """
+        numbers = None if places is None else reference_ids(fitted, places)
+        found, typical = fitted.reference.attributed(_rows_of(fitted, values), numbers)
+        p_values, statistic = known or fitted.exact_scores(found.rows)
+        is_shown = fitted.reference.space.preparation.is_weighted(fitted.n_features)
+        if is_hidden is not None:
+            is_shown &= ~is_hidden
+        shown = np.flatnonzero(is_shown)
+        shares = found.shares[:, shown]
+        names = fitted.columns or list(names or range(fitted.n_features))
+        in_input_types = partial(_in_input_types, fitted, types=list(values.dtypes))
+        nominal, usual = in_input_types(found.nearest), typical.usual
+        texts = _usual_texts(usual.quantiles, usual.frequent, in_input_types)
+        return cls(
+            [names[place] for place in shown],
+            values.iloc[:, shown],
+            nominal.iloc[:, shown],
+            [texts[place] for place in shown],
+            p_values, statistic, shares, found.distances, typical.shares[shown],
+            np.argsort(-np.nan_to_num(shares), axis=1, kind="stable"),
+            np.all(found.shares < MIN_SHARE, axis=1),
+        )  # fmt: skip
+
     def table(self, top: int) -> pd.DataFrame:
         """Return the result of `LPE.explain`."""
         n_lines = min(top, len(self.columns))
@@ -124,58 +178,10 @@ def _in_one_form(*frames: pd.DataFrame) -> Iterator[NDArray[Any]]:
 def explain(fitted: Fitted, X: Any, top: int, rows: Rows | None = None) -> pd.DataFrame:
     """Return the result of `LPE.explain`; computes."""
     _check_count("top", top)
-    found = explain_rows(fitted, *_queries(fitted, X, rows))
+    found = Explanation.of(fitted, *_queries(fitted, X, rows))
     if rows is None:
         _warn_of_fitted_rows(found.distances)
     return found.table(int(top))
-
-
-@eager_scope()
-def explain_rows(
-    fitted: Fitted,
-    values: pd.DataFrame,
-    known: _Known | None = None,
-    numbers: NDArray[np.int64] | None = None,
-    is_hidden: NDArray[np.bool_] | None = None,
-    names: Sequence[Any] | None = None,
-) -> Explanation:
-    """Return why rows are as they are; computes.
-
-    Parameters
-    ----------
-    fitted : Fitted
-    values : DataFrame of shape (n, n_features)
-        The rows.
-    known : tuple of ndarray of shape (n,), optional
-        Their p-values and statistic, if they have been measured.
-    numbers : ndarray of shape (n,), optional
-        Which row of the reference each of them is; -1 for a new one. None: all are new.
-    is_hidden : ndarray of shape (n_features,), optional
-        Columns that are not to be shown.
-    names : sequence, optional
-        What to call the columns of a model without names. None: by their numbers.
-    """
-    rows = _rows_of(fitted, values)
-    found, typical = fitted.reference.attributed(rows, numbers)
-    p_values, statistic = known or fitted.exact_scores(found.rows)
-    is_shown = fitted.reference.space.preparation.is_weighted(fitted.n_features)
-    if is_hidden is not None:
-        is_shown &= ~is_hidden
-    shown = np.flatnonzero(is_shown)
-    shares = found.shares[:, shown]
-    names = fitted.columns or list(names or range(fitted.n_features))
-    in_input_types = partial(_in_input_types, fitted, types=list(values.dtypes))
-    nominal = in_input_types(found.nearest)
-    usual = _usual_texts(typical.usual.quantiles, typical.usual.frequent, in_input_types)
-    return Explanation(
-        [names[place] for place in shown],
-        values.iloc[:, shown],
-        nominal.iloc[:, shown],
-        [usual[place] for place in shown],
-        p_values, statistic, shares, found.distances, typical.shares[shown],
-        np.argsort(-np.nan_to_num(shares), axis=1, kind="stable"),
-        np.all(found.shares < MIN_SHARE, axis=1),
-    )  # fmt: skip
 
 
 def _usual_texts(
@@ -238,7 +244,8 @@ def nearest_nominal(
             f"n={n} is more than the {most} nominal rows that rows are measured among. "
             f"Give {most} or less."
         )
-    values, _, own = _queries(fitted, X, rows)
+    values, _, places = _queries(fitted, X, rows)
+    own = None if places is None else reference_ids(fitted, places)
     queries = _rows_of(fitted, values)
     found, (in_numbers,) = fitted.reference.nearest(queries, int(n), own), compute(queries)
     is_measured = np.isfinite(in_numbers).all(axis=1)
@@ -273,11 +280,11 @@ def _check_count(name: str, count: Any) -> None:
 def _queries(
     fitted: Fitted, X: Any, rows: Rows | None
 ) -> tuple[pd.DataFrame, _Known | None, NDArray[np.int64] | None]:
-    """Return new rows, or fitted ones and what `explain_rows` takes of them; computes."""
+    """Return new rows, or fitted ones and what `Explanation.of` takes of them; computes."""
     if rows is None:
         return _collect_rows(fitted, X), None, None
     places = _places_of(fitted, X, rows)
-    return *_fitted_rows(fitted, places), reference_ids(fitted, places)
+    return *_fitted_rows(fitted, places), places
 
 
 def _places_of(fitted: Fitted, X: Any, rows: Rows) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from dask.base import is_dask_collection
@@ -48,13 +48,6 @@ from lpe_dask.tables import (
     read_table,
 )
 from lpe_dask.tasks import compute, counted, eager_scope, lazy_scope, new_tasks, reread_once
-
-#: The warning about rows that were fitted, and come as new ones.
-FITTED_ROWS_WARNING = (
-    "some of these rows were fitted: as new ones they find themselves among the nominal "
-    "rows, so that their p-values are too large. Score the nominal rows without others and "
-    "without a model; in Python see p_values_, score(table) and explain(rows=...), too."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +107,14 @@ class Fitted:
     minima : ColumnOffsets
         From where the numbers of columns are measured that float64 cannot hold.
     """
+
+    #: The warning about rows that were fitted, and come as new ones.
+    FITTED_ROWS_WARNING: ClassVar[str] = (
+        "some of these rows were fitted: as new ones they find themselves among the "
+        "nominal rows, so that their p-values are too large. Score the nominal rows "
+        "without others and without a model; in Python see p_values_, score(table) and "
+        "explain(rows=...), too."
+    )
 
     parameters: dict[str, Any]
     columns: list[Any] | None

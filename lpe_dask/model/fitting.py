@@ -1,6 +1,6 @@
 """Fit a model: plan it, measure the nominal rows, keep the result.
 
-    rows, parameters --plan_fit--> calibration, division, K or radius        (whole numbers)
+    rows, parameters --FitPlan--> calibration, division, K or radius         (whole numbers)
     rows --split_calibration--> part to search, rows to measure
     rows --learn--> scaling, metric --> part, packed --> statistic of the rows to measure
     statistic --sorted--> calibration --> Fitted
@@ -12,11 +12,11 @@ for the p-values.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from dask.delayed import Delayed
@@ -107,6 +107,48 @@ class FitPlan:
     statistic: Statistic
     learned: str | None
 
+    @classmethod
+    def of(
+        cls,
+        parameters: Mapping[str, Any],
+        n_rows: int,
+        n_features: int,
+        n_categorical: int = 0,
+    ) -> Self:
+        """Plan a fit of so many rows; a log line says what "auto" chose.
+
+        Parameters
+        ----------
+        parameters : dict
+            The arguments of `LPE`, checked.
+        n_rows, n_features : int
+        n_categorical : int
+            How many of the features are categorical: nothing is learned from these.
+
+        Raises
+        ------
+        ValueError
+            If there are not enough rows.
+        """
+        learned, reason = learned_components(parameters), None
+        calibration, seed = parameters["calibration"], parameters["random_state"]
+        if calibration == "auto":
+            n_numbers = n_features - n_categorical
+            calibration, reason = choose_calibration(learned, n_rows, n_numbers)
+            seed = seed or 0  # the same draw at each fit
+        size = parameters["calibration_size"]
+        if size is None and parameters["algorithm"] == "nn_descent":
+            size = default_calibration_size(calibration, n_rows)
+        division = split_calibration(calibration, n_rows, size, seed)
+        statistic = _statistic(parameters, division, n_features)
+        if "covariance" in (learned or ""):
+            n_learned_from = division.n_reference if division.is_held_out else n_rows
+            n_scaled = len(SCALE_FORMS[parameters["scale"]]) * n_features
+            check_determined(n_learned_from, n_scaled)
+        if reason is not None:
+            logger.info("calibration=%s: %s", division.kind, reason)
+        return cls(parameters, division, statistic, learned)
+
     def shape(
         self,
         n_reference: int,
@@ -125,43 +167,44 @@ class FitPlan:
             n_input_features=n_features, **reading,
         )  # fmt: skip
 
+    def learned_preparation(
+        self, rows: da.Array, labels: Sequence[str], places: Sequence[int]
+    ) -> Preparation:
+        """Learn scale and metric from rows; computes. See `learn_preparation`.
 
-def plan_fit(
-    parameters: Mapping[str, Any], n_rows: int, n_features: int, n_categorical: int = 0
-) -> FitPlan:
-    """Plan a fit of so many rows; a log line says what "auto" chose.
+        Parameters
+        ----------
+        rows : dask array of shape (n_rows, n_features)
+        labels : sequence of str
+            What to call the columns in an error.
+        places : sequence of int
+            The categorical columns.
+        """
+        scale, metric, given, seed = (
+            self.parameters[name]
+            for name in ("scale", "metric", "metric_params", "random_state")
+        )
+        return learn_preparation(
+            rows, scale, metric, given, labels, categorical=places, random_state=seed
+        )
 
-    Parameters
-    ----------
-    parameters : dict
-        The arguments of `LPE`, checked.
-    n_rows, n_features : int
-    n_categorical : int
-        How many of the features are categorical: nothing is learned from these.
 
-    Raises
-    ------
-    ValueError
-        If there are not enough rows.
+def largest_search(
+    parameters: Mapping[str, Any], n_rows: int, n_features: int, **reading: Any
+) -> ProblemSize:
+    """Return the largest search that there may be in a fit of so many rows.
+
+    Parameters are those of `FitPlan.of`; ``reading`` as in `ProblemSize`.
     """
-    learned, reason = learned_components(parameters), None
-    calibration, seed = parameters["calibration"], parameters["random_state"]
-    if calibration == "auto":
-        n_numbers = n_features - n_categorical
-        calibration, reason = choose_calibration(learned, n_rows, n_numbers)
-        seed = seed or 0  # the same draw at each fit
-    size = parameters["calibration_size"]
-    if size is None and parameters["algorithm"] == "nn_descent":
-        size = default_calibration_size(calibration, n_rows)
-    division = split_calibration(calibration, n_rows, size, seed)
-    statistic = _statistic(parameters, division, n_features)
-    if "covariance" in (learned or ""):
-        n_learned_from = division.n_reference if division.is_held_out else n_rows
-        n_scaled = len(SCALE_FORMS[parameters["scale"]]) * n_features
-        check_determined(n_learned_from, n_scaled)
-    if reason is not None:
-        logger.info("calibration=%s: %s", division.kind, reason)
-    return FitPlan(parameters, division, statistic, learned)
+    statistic = Statistic(None, 1.0)
+    if parameters["graph"] == "knn":
+        n_neighbors = parameters["n_neighbors"] or neighbors_by_rule(n_rows)
+        statistic = Statistic(n_neighbors, None)
+    metric, given = parameters["metric"], parameters["metric_params"]
+    return ProblemSize(
+        n_rows, n_features, statistic, graph_params(metric, given, n_rows),
+        is_indexed=parameters["algorithm"] == "nn_descent", **reading,
+    )  # fmt: skip
 
 
 def _statistic(
@@ -182,7 +225,7 @@ def _statistic(
 def fit_model(
     parameters: dict[str, Any],
     X: Any,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: str | None = None,
     on_start: Callable[[], None] | None = None,
     places: tuple[int, ...] | None = None,
     *,
@@ -196,9 +239,10 @@ def fit_model(
     parameters : dict
         All arguments of `LPE`, by name.
     X : as in `LPE.fit`
-    checkpoint : Checkpoint, optional
-        Of these rows and these parameters: what it holds is not measured again, and what
-        is measured is kept there. ``random_state`` decides which rows are measured.
+    checkpoint : str, optional
+        URL of the `Checkpoint` of these rows and these parameters: what it holds is not
+        measured again, and what is measured is kept there. ``random_state`` decides which
+        rows are measured.
     on_start : callable, optional
         Called once everything is checked that can be checked without a search.
     places : tuple of int, optional
@@ -228,7 +272,7 @@ def fit_model(
     table, nominal, minima = read_nominal_with_offsets(X, categories, parameters["missing"])
     reorder_params(parameters["metric_params"], table.columns)
     n_rows, n_features = nominal.rows.shape
-    plan = plan_fit(parameters, n_rows, n_features, len(places))
+    plan = FitPlan.of(parameters, n_rows, n_features, len(places))
     if for_own and table.is_lazy:
         n_input, n_calibration = sum(nominal.input_chunks), plan.division.n_calibration
         check_lazy([8 * n_input, 8 * n_calibration])
@@ -236,7 +280,8 @@ def fit_model(
         advise_scale(parameters, nominal.sample, table.labels, places)
     if on_start is not None:
         on_start()
-    search = _Search(nominal, plan, table.labels, places, checkpoint)
+    kept = None if checkpoint is None else Checkpoint(checkpoint)
+    search = _Search(nominal, plan, table.labels, places, kept)
     reference, statistic = search.measure()
     graph, log_density = parameters["graph"], parameters["anomaly_log_density"]
     weight = None if log_density is None else LikelihoodRatio(log_density, graph)
@@ -309,13 +354,9 @@ class _Search:
         searched = self._part(division.reference)
         # Were the rows to measure among those a scaling is learned from, they would no
         # longer be exchangeable with new ones.
-        parameters = self.plan.parameters
-        preparation = learn_preparation(
-            searched() if division.is_held_out else rows,
-            parameters["scale"], parameters["metric"], parameters["metric_params"],
-            self.labels, categorical=self.places,
-            random_state=parameters["random_state"],
-        )  # fmt: skip
+        preparation = self.plan.learned_preparation(
+            searched() if division.is_held_out else rows, self.labels, self.places
+        )
         numbers = division.calibration
         if division.calibration_pool is not None:
             part = self._part(division.calibration_pool)

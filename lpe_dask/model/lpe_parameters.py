@@ -361,10 +361,30 @@ PARAMETERS = {
 }
 
 
-def with_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments of `LPE`, those not given as their defaults say."""
-    reject_unknown_arguments("LPE", arguments)
-    return {name: known.default for name, known in PARAMETERS.items()} | dict(arguments)
+def checked_parameters(
+    arguments: Mapping[str, Any], function: str = "LPE"
+) -> dict[str, Any]:
+    """Return all arguments of `LPE`, those not given as their defaults say.
+
+    Parameters
+    ----------
+    arguments : dict
+        Those given, by name.
+    function : str
+        What they were given to.
+
+    Raises
+    ------
+    TypeError
+        For one that `LPE` does not have.
+    ParameterError
+        As `check_parameters`.
+    """
+    reject_unknown_arguments(function, arguments)
+    defaults = {name: known.default for name, known in PARAMETERS.items()}
+    parameters = defaults | dict(arguments)
+    check_parameters(parameters)
+    return parameters
 
 
 #: Parameters that decide about results only where neighbors may be missed.

@@ -1,6 +1,6 @@
 """Read a model from its folder; no code is run that comes from there.
 
-MODEL --load_fitted--> Fitted, whose blocks are read by the tasks that search
+MODEL --read_latest--> Fitted, whose blocks are read by the tasks that search
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from lpe_dask.model.persistence.manifest import (
     NOMINAL_NAME,
     Manifest,
     columns_from_json,
-    model_url,
     read_manifest,
 )
 from lpe_dask.pvalues import Calibration, LikelihoodRatio
@@ -37,26 +36,8 @@ from lpe_dask.tables import name_from_json, to_numpy
 MAX_HASHED_BYTES = 64 * 2**20
 
 
-def load_fitted(
-    path: str | PathLike[str], anomaly_log_density: LogDensity | None = None
-) -> Fitted:
-    """Return the model in the folder ``path``; computes nothing, and reads no blocks.
-
-    Its ``source`` is what `model_source` says, of one reading: others may be replacing the
-    model at the same time.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError, OSError
-        As `load`.
-    """
-    with _with_remedy(path):
-        manifest, fitted = _read_latest(model_url(path))
-    return _with_log_density(fitted, manifest, path, anomaly_log_density)
-
-
 @contextmanager
-def _with_remedy(path: str | PathLike[str]) -> Iterator[None]:
+def with_remedy(path: str | PathLike[str]) -> Iterator[None]:
     """Name the folder of a model that cannot be loaded, and the remedy, in one line."""
     try:
         yield
@@ -69,7 +50,7 @@ def _with_remedy(path: str | PathLike[str]) -> Iterator[None]:
         ) from error
 
 
-def _with_log_density(
+def with_log_density(
     fitted: Fitted, manifest: Manifest, path: Any, log_density: LogDensity | None
 ) -> Fitted:
     """Return a model with the function that it was fitted with, and that is not stored."""
@@ -92,29 +73,12 @@ def _with_log_density(
     )
 
 
-def model_source(path: str | PathLike[str]) -> str | None:
-    """Return an identifier of the model at ``path``; None if there is none.
-
-    Models that a run has fitted are identified by files and parameters, others by their
-    folder of files, which has a new name each time.
-
-    Raises
-    ------
-    ValueError
-        If the manifest was cut short or altered, or is of another format.
-    """
-    with _with_remedy(path):
-        try:
-            return _source_of(read_manifest(model_url(path)))
-        except FileNotFoundError:
-            return None
-
-
-def _source_of(manifest: Manifest) -> str:
+def source_of(manifest: Manifest) -> str:
+    """Return what tells a model from others; see `ModelFolder.source`."""
     return manifest.source or manifest.data
 
 
-def _read_latest(url: str) -> tuple[Manifest, Fitted]:
+def read_latest(url: str) -> tuple[Manifest, Fitted]:
     """Return a model that others may be replacing at the same time."""
     manifest = read_manifest(url)
     while True:
@@ -153,7 +117,7 @@ def _read(manifest: Manifest, url: str) -> Fitted:
         ranges=manifest.ranges,
         quality=manifest.quality,
         certificate=manifest.certificate,
-        source=_source_of(manifest),
+        source=source_of(manifest),
         categories=manifest.categories,
         minima=manifest.minima,
     )

@@ -15,7 +15,6 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
-from os import PathLike
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
@@ -302,11 +301,6 @@ class Manifest(_Section):
         yield is_large, "a weight of numbers is 4 or more"
         is_range = len(ranges.low) == len(ranges.high) == n_features
         yield not is_range, "the ranges are of other columns"
-
-
-def model_url(path: str | PathLike[str]) -> str:
-    """Return the URL of a model's folder, the same from wherever it is looked at."""
-    return Folder(path).full_url()
 
 
 def write_manifest(manifest: Manifest, url: str) -> None:

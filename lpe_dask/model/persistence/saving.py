@@ -1,6 +1,6 @@
 """Write a fitted model to a folder: JSON and Parquet, never a pickle.
 
-    Fitted --save_fitted--> MODEL/data-<hex>/*.parquet, then MODEL/manifest.json
+    Fitted --write_model--> MODEL/data-<hex>/*.parquet, then MODEL/manifest.json
 
 The manifest is replaced by one move, after all else is written: a reader sees the old
 model or the new one, never half of one. The files of the model that was replaced stay until
@@ -12,12 +12,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, suppress
-from os import PathLike
+from contextlib import suppress
 from uuid import uuid4
 
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.model.lpe_parameters import check_parameters
 from lpe_dask.model.persistence.manifest import (
     CALIBRATION_NAME,
     DATA_PATTERN,
@@ -25,15 +23,12 @@ from lpe_dask.model.persistence.manifest import (
     NOMINAL_NAME,
     FileEntry,
     Manifest,
-    model_url,
     read_manifest,
     write_manifest,
 )
 from lpe_dask.storage import (
     Folder,
-    Lock,
     StoredFile,
-    locked,
     package_versions,
     retried_until_visible,
     single_line,
@@ -41,58 +36,26 @@ from lpe_dask.storage import (
     verify_lock,
     write_columns,
 )
-from lpe_dask.tasks import eager_scope
 
 
-def locked_model_folder(url: str) -> AbstractContextManager[Lock]:
-    """Make the folder of a model and lock it; remove it again if the work fails.
+def write_model(fitted: Fitted, url: str, token: str) -> None:
+    """Write a model to a locked folder, in the place of an earlier one; computes.
 
-    Raises
-    ------
-    FileExistsError
-        If something else is there.
-    OSError
-        If nothing can be written there, or another run holds the lock.
+    Parameters
+    ----------
+    fitted : Fitted
+    url : str
+        Of the folder.
+    token : str
+        Of its lock.
     """
-    existed = Folder(url).exists()
-    if existed:
-        _check_place(Folder(url))
-    refusal = "no model can be written to {url}"
-    return locked(url, "save a model", refusal, is_ours=not existed)
-
-
-def save_model(fitted: Fitted, path: str | PathLike[str], *, overwrite: bool) -> None:
-    """Write a model to a folder, as `LPE.save` does; computes."""
-    url = model_url(path)
-    with locked_model_folder(url) as lock:
-        if Folder(url).exists(MANIFEST_NAME) and not overwrite:
-            raise FileExistsError(
-                f"there is a model at {url}. Give another folder, or replace it "
-                f"(overwrite=True)."
-            )
-        save_fitted(fitted, lock)
-
-
-@eager_scope()
-def save_fitted(fitted: Fitted, lock: Lock) -> None:
-    """Write a model to the folder of a `locked_model_folder`; computes.
-
-    Raises
-    ------
-    ValueError
-        For parameters that were changed after the fit, to what could not be loaded.
-    OSError
-        If it cannot be written, or this process does not see what the workers wrote.
-    """
-    check_parameters(fitted.parameters)
-    url = lock.url
     data = f"data-{uuid4().hex[:12]}"
     try:
         Folder(f"{url}/{data}").make()
         files, block_rows = _write_files(fitted, f"{url}/{data}")
         _wait_until_visible(files)
         replaced = _data_folder(url)
-        verify_lock(url, lock.token)
+        verify_lock(url, token)
         write_manifest(_manifest_of(fitted, data, files, block_rows), url)
     except BaseException:
         with suppress(Exception):  # the next save tidies up
@@ -102,7 +65,8 @@ def save_fitted(fitted: Fitted, lock: Lock) -> None:
     _remove_others(Folder(url), {data, replaced})
 
 
-def _check_place(folder: Folder) -> None:
+def check_place(folder: Folder) -> None:
+    """Raise FileExistsError if something else than a model is there."""
     names = ["a file"] if folder.is_file() else folder.names()
     foreign = sorted(name for name in names if not _is_model_file(name))
     if foreign:

@@ -210,7 +210,7 @@ def test_reasons__a_run_does_not_fail_for_want_of_them(
     def fail(*args):
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr("lpe_dask.batch.explanations.explain_rows", fail)
+    monkeypatch.setattr("lpe_dask.model.explanation.Explanation.of", fail)
 
     summary, out = scored(rows, tmp_path)
 

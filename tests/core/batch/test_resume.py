@@ -24,13 +24,12 @@ from interrupting import (
     stop_after,
     stop_run,
 )
-from lpe_dask.batch import explanations
 from lpe_dask.batch.api import fit_job, score_files, score_job
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.runs import Run
 from lpe_dask.forecast import make_forecast
-from lpe_dask.model import Fitted
+from lpe_dask.model import Explanation, Fitted
 from lpe_dask.model.persistence import checkpoint
 from lpe_dask.search import join
 from lpe_dask.search.plan import share_of
@@ -246,7 +245,7 @@ def test_score_files__resumes_a_fit_with_other_blocks(
 
 def test_fit__measures_rows_of_a_damaged_file_again(tables, tmp_path, caplog):
     run = Run.prepare(fit_job(tables["nominal"], tmp_path / "model"))
-    folder = Path(run.fit.checkpoint(str(tmp_path / "model")).url)
+    folder = Path(run.fit.checkpoint(str(tmp_path / "model")))
     folder.mkdir(parents=True)
     (folder / "rows-0.parquet").write_bytes(b"PAR1")
 
@@ -261,7 +260,7 @@ MOMENTS = {
     "measures nominal rows": ("model", checkpoint, "_record", 0),
     "begins to score": ("out", Fitted, "blocks", 0),
     "writes parts": ("out", PartFolder, "publish", 2),
-    "gives reasons": ("out", explanations, "explain_rows", 0),
+    "gives reasons": ("out", Explanation, "of", 0),
 }
 
 

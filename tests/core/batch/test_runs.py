@@ -17,7 +17,7 @@ from indexes import right_lists
 from lpe_dask.batch.fit import Fit
 from lpe_dask.cli.commands import cli
 from lpe_dask.kernels import nn_descent
-from lpe_dask.model.persistence import loading
+from lpe_dask.model.persistence import model_folder
 from lpe_dask.storage.lock import locked
 
 DAY = datetime.date(2026, 11, 20)
@@ -110,7 +110,7 @@ def test_run__looks_again_at_a_model_that_is_replaced_meanwhile(monkeypatch):
     """The second one was fitted with something else than the job says."""
     run(WITH_MODEL)
     lpe_dask.LPE(4).fit(pd.read_parquet("nominal.parquet")).save("other")
-    read, urls = loading.read_manifest, []
+    read, urls = model_folder.read_manifest, []
 
     def read_and_replace(url):
         manifest = read(url)
@@ -119,7 +119,7 @@ def test_run__looks_again_at_a_model_that_is_replaced_meanwhile(monkeypatch):
         urls.append(url)
         return manifest
 
-    monkeypatch.setattr(loading, "read_manifest", read_and_replace)
+    monkeypatch.setattr(model_folder, "read_manifest", read_and_replace)
 
     with pytest.raises(ValueError, match="fitted with n_neighbors=4 instead of 3"):
         lpe_dask.run("job.toml", date=DAY - datetime.timedelta(1))

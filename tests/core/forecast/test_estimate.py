@@ -27,7 +27,7 @@ from lpe_dask.forecast.estimate import _open, make_forecast
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.sizes import Workload
 from lpe_dask.kernels import ALGORITHMS, compilation, search_work
-from lpe_dask.model import with_defaults
+from lpe_dask.model import checked_parameters
 from lpe_dask.search import reference, trial
 from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.join import JoinSpec
@@ -233,7 +233,7 @@ def test_plan__of_a_column_without_a_value_in_the_sampled_partitions(
 def test_steps__count_how_often_nominal_rows_are_read(files, scale, n_readings):
     """To be counted, to be put into blocks, and to learn a scale."""
     nominal = _open("nominal", None)
-    model = nominal.planned(active_workers(), with_defaults({"scale": scale}))
+    model = nominal.planned(active_workers(), checked_parameters({"scale": scale}))
 
     assert model.n_readings == n_readings
 

@@ -10,10 +10,10 @@ import pytest
 from lpe_dask import LPE
 from lpe_dask.batch import Run, score_files, score_job
 from lpe_dask.forecast.sizes import Workload
-from lpe_dask.model import with_defaults
+from lpe_dask.model import checked_parameters
 from lpe_dask.tasks import Workers
 
-FIT = with_defaults({"n_neighbors": 5})
+FIT = checked_parameters({"n_neighbors": 5})
 
 
 @pytest.fixture

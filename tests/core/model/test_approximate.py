@@ -31,7 +31,7 @@ from lpe_dask import LPE
 from lpe_dask.kernels import beam_search, graph_search, nn_descent
 from lpe_dask.model import audit
 from lpe_dask.model.certificate import Certificate, draws
-from lpe_dask.model.fitting import plan_fit
+from lpe_dask.model.fitting import FitPlan
 from lpe_dask.search import Approximation, plan
 from strategies import point_sets
 
@@ -210,10 +210,10 @@ def test_saved_models__score_the_same_bits(lists, tmp_path):
 def test_calibration_size__is_20_000_by_default():
     arguments = LPE(algorithm="nn_descent").get_params()
 
-    assert plan_fit(arguments, 10**6, 50).division.n_calibration == 20_000
-    assert plan_fit(arguments, 10_000, 50).division.n_calibration == 10_000
+    assert FitPlan.of(arguments, 10**6, 50).division.n_calibration == 20_000
+    assert FitPlan.of(arguments, 10_000, 50).division.n_calibration == 10_000
     arguments["calibration_size"] = 7
-    assert plan_fit(arguments, 10**6, 50).division.n_calibration == 7
+    assert FitPlan.of(arguments, 10**6, 50).division.n_calibration == 7
 
 
 @pytest.mark.parametrize("own", mostly_full([False, True], [False]))

@@ -32,8 +32,8 @@ from lpe_dask import LPE
 from lpe_dask.kernels import nn_descent
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.persistence import loading
-from lpe_dask.model.persistence.loading import load_fitted
 from lpe_dask.model.persistence.manifest import MANIFEST_NAME
+from lpe_dask.model.persistence.model_folder import ModelFolder
 from lpe_dask.search import Scaling, plan
 from lpe_dask.storage.numeric_parquet import write_columns
 
@@ -631,7 +631,7 @@ def test_load__runs_no_code(geodesic, tmp_path, monkeypatch):
     put(geodesic, tmp_path)
     for name in ("load", "loads", "Unpickler"):
         monkeypatch.setattr(f"pickle.{name}", refuse)
-    reference = load_fitted(tmp_path).reference
+    reference = ModelFolder(tmp_path).load().reference
     for results in (reference.blocks, reference.graph):
         for task in results.tasks():  # computed without Dask's names, which are pickles
             dask.get(dict(task.dask), task.key)

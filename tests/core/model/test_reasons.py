@@ -17,7 +17,7 @@ import lpe_dask
 from flows import CATEGORICAL, table
 from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.model.explanation import explain_rows
+from lpe_dask.model.explanation import Explanation
 from problems import lattice
 
 LETTERS = ["a", "b", "c"]
@@ -263,7 +263,7 @@ def test_reasons__put_nothing_large_into_tasks():
     assert 0 < weighed.largest < 2**20
 
 
-def test_explain_rows__puts_no_numbers_into_tasks():
+def test_explanation__puts_no_numbers_into_tasks():
     nominal, n_rows = np.arange(60.0)[:, None], 200_000
     model = LPE(2, alpha=0.01).fit(nominal)
     numbers = np.full(n_rows, -1)
@@ -272,7 +272,7 @@ def test_explain_rows__puts_no_numbers_into_tasks():
     weighed = Weighed()
 
     with dask.config.set(scheduler=weighed):
-        found = explain_rows(fitted_of(model), values, numbers=numbers)
+        found = Explanation.of(fitted_of(model), values, places=numbers)
 
     assert 0 < weighed.largest < 2**20
     np.testing.assert_array_equal(found.distances, np.where(numbers < 0, 0.25, 1.0))
@@ -322,10 +322,10 @@ def test_explain__of_nominal_rows_that_have_changed_since():
         model.explain(rows=[7])
 
 
-def test_explain_rows__takes_what_is_known(model):
+def test_explanation__takes_what_is_known(model):
     known = model.score_samples(NEW).to_numpy(), model.statistic(NEW).to_numpy()
 
-    found = explain_rows(fitted_of(model), NEW, known)
+    found = Explanation.of(fitted_of(model), NEW, known)
 
     right = model.explain(NEW, top=3)
     pd.testing.assert_frame_equal(found.table(3), right, check_exact=True)
