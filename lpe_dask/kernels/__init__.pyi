@@ -22,9 +22,6 @@ from .blocks import Block as Block
 from .blocks import as_float32_if_exact as as_float32_if_exact
 from .blocks import block_of as block_of
 from .blocks import build_block as build_block
-from .cholesky_factors import cholesky as cholesky
-from .cholesky_factors import cholesky_of_inverse as cholesky_of_inverse
-from .cholesky_factors import dependent_columns as dependent_columns
 from .compilation import announce_workload as announce_workload
 from .compilation import is_compiling as is_compiling
 from .compilation import runs_compiled as runs_compiled

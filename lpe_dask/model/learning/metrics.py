@@ -19,7 +19,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import cholesky, cholesky_of_inverse, dependent_columns
+from lpe_dask.model.learning.cholesky_factors import (
+    cholesky,
+    cholesky_of_inverse,
+    dependent_columns,
+)
 from lpe_dask.model.lpe_parameters import (
     DEFAULT_GRAPH_NEIGHBORS,
     METRIC_PARAMS,
