@@ -9,9 +9,9 @@ import pandas as pd
 
 from indexes import right_lists
 from lpe_dask import LPE
-from lpe_dask.kernels import beam_search, joined_lists, nn_descent
+from lpe_dask.kernels import Index, beam_search, block_index, nn_descent
+from lpe_dask.kernels.block_index import joined_lists
 from lpe_dask.search import plan
-from lpe_dask.search.blocks import model_blocks, packing
 
 #: Most rows of a block, so that small tables have several.
 BLOCK_ROWS = 1280
@@ -35,8 +35,8 @@ def small_searches(monkeypatch):
 
     monkeypatch.setattr(plan, "MAX_INDEXED_ROWS", BLOCK_ROWS)
     monkeypatch.setattr(beam_search, "BEAM_ROWS", BEAM_ROWS)
-    monkeypatch.setattr(packing, "joined_lists", joined)
-    monkeypatch.setattr(model_blocks, "DEGREE", DEGREE)
+    monkeypatch.setattr(block_index, "joined_lists", joined)
+    monkeypatch.setattr(Index, "DEGREE", DEGREE)
     replace(right_lists)
     return replace
 

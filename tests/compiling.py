@@ -29,7 +29,7 @@ def taking(way):
 
 def forget_work():
     """Begin as a new process does."""
-    work = compilation._work
+    work = compilation.compiler
     work.done = 0.0
     work.expected.clear()
     work.ready.clear()

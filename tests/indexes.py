@@ -4,7 +4,8 @@ import numpy as np
 from distributed import WorkerPlugin
 from scipy.spatial import cKDTree
 
-from lpe_dask.kernels import joined_lists, nn_descent
+from lpe_dask.kernels import nn_descent
+from lpe_dask.kernels.block_index import joined_lists
 from lpe_dask.kernels.nn_descent import LISTED_ROWS
 from lpe_dask.search import Preparation, Space
 from searching import all_squares

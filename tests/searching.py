@@ -9,9 +9,8 @@ import numpy as np
 
 from lpe_dask.kernels.accumulators import CountAccumulator, KNearestAccumulator, QueryTiles
 from lpe_dask.kernels.algorithms import ALGORITHMS
-from lpe_dask.kernels.arrays import TILE_ROWS
 from lpe_dask.kernels.basis import Basis
-from lpe_dask.kernels.blocks import Block, build_block
+from lpe_dask.kernels.blocks import Block
 
 #: Names of the algorithms without an index: all have to give the bits of the definition.
 EXACT = sorted(name for name, module in ALGORITHMS.items() if not module.neighbor_lists)
@@ -52,7 +51,7 @@ def in_blocks(
     for numbers in [np.arange(len(rows))] if parts is None else parts:
         arrange = partial(module.arrange, cell_rows=cell_rows)
         slab_rows = 2 * cell_rows if module.SLAB_ROWS else None
-        blocks.append(build_block(rows[numbers], numbers, arrange, basis, slab_rows))
+        blocks.append(Block.build(rows[numbers], numbers, arrange, basis, slab_rows))
     return Reference(module, basis, blocks)
 
 
@@ -61,7 +60,7 @@ def parts_of(n_rows, n_parts):
     return np.array_split(np.arange(n_rows), n_parts)
 
 
-def query_tiles(reference, rows, numbers=None, *, tile_rows=TILE_ROWS):
+def query_tiles(reference, rows, numbers=None, *, tile_rows=QueryTiles.TILE_ROWS):
     """Put queries into tiles; ``numbers`` says which reference rows they are themselves."""
     points = reference.basis.points(rows)
     tiles = reference.module.tile(points, tile_rows)

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from lpe_dask.cli.interrupts import interrupt_main
-from lpe_dask.kernels import is_compiling
+from lpe_dask.kernels import compiler
 from lpe_dask.tasks import TOPIC, Computation, Listener, active_client, timeout
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class StallDetector:
     def check(self) -> None:
         """Ask which tasks are at work, and act if nothing has changed for long."""
         # Where this process is at work and not its tasks, or compiles for them.
-        if not self._computation.is_open or is_compiling():
+        if not self._computation.is_open or compiler.is_compiling:
             self._reset()
             return
         answer = None

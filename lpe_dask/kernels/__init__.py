@@ -1,7 +1,8 @@
 """Numerical kernels: NumPy arrays in, NumPy arrays out; nothing here knows of Dask.
 
-Public names: `ALGORITHMS`, the table of search algorithms, and blocks, states and walks, of
-which tasks are made. All algorithms give the float64 definition, bit for bit.
+Public names: `ALGORITHMS`, the table of search algorithms; blocks, indexes and neighbor
+graphs; what is known of queries so far; `compiler`, which says what runs compiled. All
+algorithms give the float64 definition, bit for bit.
 """
 
 import lazy_loader

@@ -9,7 +9,7 @@ not depend on the order in which the blocks came.
 from __future__ import annotations
 
 import math
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from lpe_dask.kernels.aggregation import AGGREGATIONS, kth_squares
 from lpe_dask.kernels.arrays import (
     INACTIVE,
+    LANES,
     TILE_ROWS,
     Counted,
     ErrorBounds,
@@ -60,6 +61,9 @@ class QueryTiles:
         Has the weights of the columns, the last of which may be codes; None: all are 1, and
         there are no codes.
     """
+
+    #: Most queries of a tile.
+    TILE_ROWS: ClassVar[int] = TILE_ROWS
 
     def __init__(
         self,
@@ -256,6 +260,12 @@ class KNearestAccumulator(_State):
             np.where(queries.is_measured, np.inf, INACTIVE),
         )
         self._limits = self._found.limits
+
+    @staticmethod
+    def tile_bytes(n_features: int, n_neighbors: int) -> int:
+        """Return the bytes of a tile, with the candidates of its queries."""
+        n_places, sums = 2 * max(n_neighbors, 64), 2 * LANES * 4
+        return TILE_ROWS * (8 * n_places + 20 * n_features + sums + 96)
 
     def guess(self, other: KNearestAccumulator) -> None:
         """Take the limits of a search among a sample, for fewer neighbors, as a guess.

@@ -10,10 +10,10 @@ from lpe_dask.kernels import brute, nn_descent
 from lpe_dask.kernels.accumulators import CountAccumulator, KNearestAccumulator, QueryTiles
 from lpe_dask.kernels.beam_search import BeamAccumulator
 from lpe_dask.kernels.block_index import Index, joined_lists
-from lpe_dask.kernels.blocks import build_block
-from lpe_dask.kernels.compilation import KERNELS, all_on_disk, announce_workload
+from lpe_dask.kernels.blocks import Block
+from lpe_dask.kernels.compilation import KERNELS, all_on_disk, compiler
 from lpe_dask.kernels.exact_sums import sum_of_products
-from lpe_dask.kernels.neighbor_graph import union_graph, walk_from_rows
+from lpe_dask.kernels.neighbor_graph import union_graph
 
 #: Rows that are searched: so many that pynndescent does not leave out a step.
 N_ROWS = 200
@@ -52,17 +52,18 @@ def compile_kernels(algorithm: str = "auto") -> None:
             f"the same kernels as 'auto'."
         )
     for name in KERNELS:
-        announce_workload(name, math.inf)
+        compiler.expect(name, math.inf)
     rows = np.random.default_rng(0).standard_normal((N_ROWS, 2))
     numbers, basis = np.arange(N_ROWS), brute.basis(rows)
-    block = build_block(rows, numbers, brute.arrange, basis)
+    block = Block.build(rows, numbers, brute.arrange, basis)
     points = basis.points(rows)
     queries = QueryTiles(rows, points, brute.tile(points, N_ROWS), numbers, basis)
     nearest = KNearestAccumulator(queries, basis, 3, with_numbers=True)
     nearest.fold(block)
     CountAccumulator(queries, basis, 1.0).fold(block)
     distances, neighbors = nearest.neighbors()
-    walk_from_rows(union_graph(neighbors.astype(np.int32), distances), numbers, most=3)
+    graph = union_graph(neighbors.astype(np.int32), distances)
+    graph.walk_from_rows(numbers, most=3)
     sum_of_products(rows[:, 0], rows[:, 1])
     if algorithm == "nn_descent":
         lists = nn_descent.neighbor_lists(points, 0)

@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,11 @@ class Basis:
     rotation: Floats | None = None
     weights: Floats | None = None
     steps: Floats = field(default_factory=lambda: np.empty(0))
+
+    @staticmethod
+    def learned_rows(sample: NDArray[Any]) -> NDArray[Any]:
+        """Return those of some rows that a basis is learned from."""
+        return sample[:: -(-len(sample) // LEARNED_ROWS)]
 
     @property
     def n_columns(self) -> int:
@@ -200,7 +205,7 @@ def learn_basis(
         of_codes = np.ones(n_codes) if weights is None else weights[n_numbers:]
         steps = _steps(sample[:, n_numbers:], of_numbers.squares(of_codes))
         return replace(of_numbers, weights=weights, steps=steps)
-    sample = sample[:: -(-len(sample) // LEARNED_ROWS)]
+    sample = Basis.learned_rows(sample)
     few = sample[:: -(-len(sample) // CENTER_ROWS)]
     halves = np.ascontiguousarray(few.T, np.float64) / 2  # so that no sum overflows
     center = 2 * np.median(halves, axis=1)

@@ -58,6 +58,11 @@ class BeamAccumulator:
         width = n_neighbors + BEAM_ROWS
         self._squares = np.full((len(queries.order), width), np.inf)
 
+    @staticmethod
+    def query_bytes(n_neighbors: int) -> int:
+        """Return the bytes of a query: of its beam, and of where it enters a block."""
+        return 8 * (n_neighbors + BEAM_ROWS + 6 * ENTRIES)
+
     def fold(self, block: Block, index: Index) -> None:
         """Search a block along its index."""
         arrays = self._queries.arrays

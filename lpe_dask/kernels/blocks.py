@@ -49,6 +49,14 @@ class Arrangement:
     starts: NDArray[np.int64]
     bounded: bool
 
+    def some(self, n_chosen: int) -> Arrangement:
+        """Return up to so many of the cells, evenly, as they are."""
+        n_cells = len(self.starts) - 1
+        chosen = np.unique(np.arange(n_chosen) * n_cells // n_chosen)
+        runs = [self.order[slice(*self.starts[i : i + 2])] for i in chosen]
+        starts = np.cumsum([0, *map(len, runs)])
+        return Arrangement(np.concatenate(runs), starts, self.bounded)
+
 
 class Block(NamedTuple):
     """Some rows of the reference, laid out for the kernels, which take it as it is.
@@ -100,13 +108,116 @@ class Block(NamedTuple):
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
+    @staticmethod
+    def from_arrays(*arrays: NDArray[Any]) -> Block:
+        """Return a block of these arrays, the groups and norms copied if not aligned."""
+        block = Block(*arrays)
+        block = block._replace(groups=aligned(block.groups), norms=aligned(block.norms))
+        return Block(*map(read_only, block))
+
+    @classmethod
+    def build(
+        cls,
+        rows: NDArray[np.floating],
+        numbers: NDArray[np.int64],
+        arrange: Callable[[NDArray[np.float64]], Arrangement],
+        basis: Basis,
+        slab_rows: int | None = None,
+    ) -> Block:
+        """Return rows of the reference as a block.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_rows, n_features)
+            Finite, at least one row.
+        numbers : ndarray of shape (n_rows,)
+            Their numbers in the reference.
+        arrange : callable
+            ``arrange(points) -> Arrangement``.
+        basis : Basis
+        slab_rows : int, optional
+            Rows that are arranged at a time, a multiple of 64: points take twice the memory
+            of rows, and new memory takes longer to get than to fill. None: all.
+        """
+        n_rows, n_features = rows.shape
+        rows = as_float32_if_exact(rows)
+        # A search along a graph reads rows from anywhere: each in as few lines as can be.
+        arranged = empty_aligned(rows.shape, rows.dtype)
+        arranged_numbers = np.empty_like(numbers)
+        n_groups = -(-n_rows // LANES)
+        n_numbers = len(basis.center)
+        groups = empty_aligned((n_groups, n_features, LANES))
+        norms = empty_aligned((n_groups * LANES,))
+        longest = np.empty(n_groups, np.float32)
+        cells = []
+        for first in range(0, n_rows, slab_rows or n_rows):
+            slab = slice(first, min(n_rows, first + (slab_rows or n_rows)))
+            of_slab = slice(first // LANES, -(-slab.stop // LANES))
+            points = basis.points(rows[slab])
+            arrangement = arrange(points)
+            order, starts = arrangement.order, arrangement.starts
+            # With mode="raise" NumPy fills a buffer first, as large as the rows.
+            np.take(rows[slab], order, axis=0, out=arranged[slab], mode="clip")
+            np.take(numbers[slab], order, out=arranged_numbers[slab], mode="clip")
+            n_cells = len(starts) - 1
+            centers = np.zeros((n_cells, n_features))
+            lows = np.full((n_cells, n_features), -np.inf, np.float32)
+            highs = np.full((n_cells, n_features), np.inf, np.float32)
+            reaches = np.empty(n_cells)
+            of_slab_norms = norms[of_slab.start * LANES : of_slab.stop * LANES]
+            for some in _runs_of_cells(starts):
+                run = slice(starts[some.start], starts[some.stop])
+                of_run = slice(run.start // LANES, -(-run.stop // LANES))
+                own, firsts = points[order[run]], starts[some] - run.start
+                if arrangement.bounded:
+                    _fill_boxes(
+                        own, n_numbers, firsts, centers[some], lows[some], highs[some]
+                    )
+                _fill_groups(
+                    own, n_numbers, firsts, centers[some], basis.relative_error,
+                    groups[of_slab][of_run],
+                    of_slab_norms[of_run.start * LANES : of_run.stop * LANES],
+                    longest[of_slab][of_run], reaches[some],
+                )  # fmt: skip
+            cells.append((first + starts[:-1], centers, lows, highs, reaches))
+        starts, centers, lows, highs, reaches = map(
+            np.concatenate, zip(*cells, strict=True)
+        )
+        starts = np.append(starts, n_rows)
+        is_single = rows.dtype == np.float32
+        no_row = np.empty((0, n_features), np.float64 if is_single else np.float32)
+        return cls.from_arrays(
+            *((arranged, no_row) if is_single else (no_row, arranged)), arranged_numbers,
+            starts, centers, lows, highs, reaches, longest, groups.reshape(-1), norms,
+            (centers + lows).min(axis=0), (centers + highs).max(axis=0),
+        )  # fmt: skip
+
+    @staticmethod
+    def whole_groups(n_rows: int) -> int:
+        """Return the rows of as many whole groups."""
+        return -(-n_rows // LANES) * LANES
+
+    @staticmethod
+    def row_bytes(n_features: int) -> float:
+        """Return the bytes of a row, with its share of cells of the fewest rows.
+
+        The row in float64, its offset from the center of its cell, its number and its norm;
+        centers and boxes of cells.
+        """
+        return (n_features + 1) * (8 + 4) + _cell_bytes(n_features) / LANES
+
+    @staticmethod
+    def extra_bytes(n_features: int) -> int:
+        """Return the bytes beside its rows: partly filled groups, and smaller cells."""
+        return 2 * LANES * 4 * (n_features + 1) + 4 * _cell_bytes(n_features)
+
     def __sizeof__(self) -> int:
         """Return the bytes of the numbers: Dask's measure of what a worker holds."""
         return sum(array.nbytes for array in self)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Make a copy from the arrays alone, wherever a message puts them."""
-        return block_of, tuple(self)
+        return Block.from_arrays, tuple(self)
 
     @property
     def rows(self) -> NDArray[np.floating]:
@@ -119,83 +230,9 @@ class Block(NamedTuple):
         return len(self.numbers)
 
 
-def block_of(*arrays: NDArray[Any]) -> Block:
-    """Return a block of these arrays, the groups and norms copied if not aligned."""
-    block = Block(*arrays)
-    block = block._replace(groups=aligned(block.groups), norms=aligned(block.norms))
-    return Block(*map(read_only, block))
-
-
-def build_block(
-    rows: NDArray[np.floating],
-    numbers: NDArray[np.int64],
-    arrange: Callable[[NDArray[np.float64]], Arrangement],
-    basis: Basis,
-    slab_rows: int | None = None,
-) -> Block:
-    """Return rows of the reference as a block.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Finite, at least one row.
-    numbers : ndarray of shape (n_rows,)
-        Their numbers in the reference.
-    arrange : callable
-        ``arrange(points) -> Arrangement``.
-    basis : Basis
-    slab_rows : int, optional
-        Rows that are arranged at a time, a multiple of 64: points take twice the memory of
-        rows, and new memory takes longer to get than to fill. None: all.
-    """
-    n_rows, n_features = rows.shape
-    rows = as_float32_if_exact(rows)
-    # A search along a graph reads rows from anywhere: each in as few lines as can be.
-    arranged = empty_aligned(rows.shape, rows.dtype)
-    arranged_numbers = np.empty_like(numbers)
-    n_groups = -(-n_rows // LANES)
-    n_numbers = len(basis.center)
-    groups = empty_aligned((n_groups, n_features, LANES))
-    norms = empty_aligned((n_groups * LANES,))
-    longest = np.empty(n_groups, np.float32)
-    cells = []
-    for first in range(0, n_rows, slab_rows or n_rows):
-        slab = slice(first, min(n_rows, first + (slab_rows or n_rows)))
-        of_slab = slice(first // LANES, -(-slab.stop // LANES))
-        points = basis.points(rows[slab])
-        arrangement = arrange(points)
-        order, starts = arrangement.order, arrangement.starts
-        # With mode="raise" NumPy fills a buffer first, as large as the rows.
-        np.take(rows[slab], order, axis=0, out=arranged[slab], mode="clip")
-        np.take(numbers[slab], order, out=arranged_numbers[slab], mode="clip")
-        n_cells = len(starts) - 1
-        centers = np.zeros((n_cells, n_features))
-        lows = np.full((n_cells, n_features), -np.inf, np.float32)
-        highs = np.full((n_cells, n_features), np.inf, np.float32)
-        reaches = np.empty(n_cells)
-        of_slab_norms = norms[of_slab.start * LANES : of_slab.stop * LANES]
-        for some in _runs_of_cells(starts):
-            run = slice(starts[some.start], starts[some.stop])
-            of_run = slice(run.start // LANES, -(-run.stop // LANES))
-            own, firsts = points[order[run]], starts[some] - run.start
-            if arrangement.bounded:
-                _fill_boxes(own, n_numbers, firsts, centers[some], lows[some], highs[some])
-            _fill_groups(
-                own, n_numbers, firsts, centers[some], basis.relative_error,
-                groups[of_slab][of_run],
-                of_slab_norms[of_run.start * LANES : of_run.stop * LANES],
-                longest[of_slab][of_run], reaches[some],
-            )  # fmt: skip
-        cells.append((first + starts[:-1], centers, lows, highs, reaches))
-    starts, centers, lows, highs, reaches = map(np.concatenate, zip(*cells, strict=True))
-    starts = np.append(starts, n_rows)
-    is_single = rows.dtype == np.float32
-    no_row = np.empty((0, n_features), np.float64 if is_single else np.float32)
-    return block_of(
-        *((arranged, no_row) if is_single else (no_row, arranged)), arranged_numbers,
-        starts, centers, lows, highs, reaches, longest, groups.reshape(-1), norms,
-        (centers + lows).min(axis=0), (centers + highs).max(axis=0),
-    )  # fmt: skip
+def _cell_bytes(n_features: int) -> int:
+    """Return the bytes of the center, box and start of a cell."""
+    return 16 * n_features + 24
 
 
 def _runs_of_cells(starts: NDArray[np.int64]) -> Iterator[slice]:

@@ -63,21 +63,52 @@ _lock = ForkSafeLock()
 
 
 @dataclass
-class _Work:
-    """What was done without compilation by this process, and what is expected of it."""
+class Compiler:
+    """Knows what this process has compiled, and what is worth it; `compiler` is the one.
 
-    done: float = 0.0
-    is_compiling: bool = False
-    expected: dict[str, float] = field(default_factory=dict)  # by kernel
-    ready: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    Attributes
+    ----------
+    announce : callable
+        Called with the line that says what is compiled.
+    is_compiling : bool
+        Whether a thread compiles a kernel.
+    done : float
+        Work that was done without compilation.
+    expected : dict from str to float
+        Work that is expected of each kernel.
+    ready : dict from str to callable
+        The kernels that are compiled.
+    """
+
     announce: Callable[[str], None] = logger.warning
+    is_compiling: bool = False
+    done: float = 0.0
+    expected: dict[str, float] = field(default_factory=dict)
+    ready: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def expect(self, name: str, work: float) -> None:
+        """Have a kernel compiled at once where a computation takes so much work in all."""
+        self.expected[name] = max(self.expected.get(name, 0.0), work)
+
+    def runs_compiled(self, name: str) -> bool:
+        """Return whether a kernel runs compiled when it does what is expected of it."""
+        total = max(self.done, self.expected.get(name, 0.0))
+        if name in self.ready or total > COMPILED_WORK:
+            return True
+        if total <= LOADED_WORK:
+            return False
+        from lpe_dask.kernels.numba_internals import is_on_disk
+
+        return is_on_disk(
+            getattr(import_module(f"lpe_dask.kernels.{KERNELS[name].module}"), name)
+        )
 
 
-_work = _Work()
+compiler = Compiler()
 
 
 def _reset_in_fork() -> None:
-    _work.is_compiling = False  # if a thread compiles, it is one of the parent
+    compiler.is_compiling = False  # if a thread compiles, it is one of the parent
 
 
 after_fork(_reset_in_fork)
@@ -94,45 +125,11 @@ def search_work(n_pairs: float, n_columns: int) -> float:
     return n_pairs * (n_columns + SELECTION_COLUMNS)
 
 
-def announce_workload(name: str, work: float) -> None:
-    """Have a kernel compiled at once where a computation takes so much work in all."""
-    _work.expected[name] = max(_work.expected.get(name, 0.0), work)
-
-
-def set_announcer(announce: Callable[[str], None]) -> None:
-    """Have a function called with the line that says what is compiled."""
-    _work.announce = announce
-
-
-def runs_compiled(name: str) -> bool:
-    """Return whether a kernel runs compiled when it does what is expected of it."""
-    total = max(_work.done, _work.expected.get(name, 0.0))
-    if name in _work.ready or total > COMPILED_WORK:
-        return True
-    if total <= LOADED_WORK:
-        return False
-    from lpe_dask.kernels.numba_internals import is_on_disk
-
-    return is_on_disk(
-        getattr(import_module(f"lpe_dask.kernels.{KERNELS[name].module}"), name)
-    )
-
-
 def all_on_disk() -> bool:
     """Return whether other processes find all kernels that this one has compiled."""
     from lpe_dask.kernels.numba_internals import is_on_disk
 
-    return all(map(is_on_disk, _work.ready.values()))
-
-
-def is_compiling() -> bool:
-    """Return whether a thread of this process compiles a kernel."""
-    return _work.is_compiling
-
-
-def announce(text: str) -> None:
-    """Tell the user what takes long."""
-    _work.announce(text)
+    return all(map(is_on_disk, compiler.ready.values()))
 
 
 def run(name: str, work: float, *arguments: Any) -> Any:
@@ -146,18 +143,20 @@ def run(name: str, work: float, *arguments: Any) -> Any:
     arguments
         Of the kernel.
     """
-    kernel = _work.ready.get(name) or _chosen(name, work, arguments)
+    kernel = compiler.ready.get(name) or _chosen(name, work, arguments)
     return kernel(*arguments)
 
 
 def _chosen(name: str, work: float, arguments: tuple[Any, ...]) -> Callable[..., Any]:
-    total = max(_work.done + work, _work.expected.get(name, 0.0))
+    total = max(compiler.done + work, compiler.expected.get(name, 0.0))
     if total > LOADED_WORK:
         kernel = _compiled(name, arguments, may_compile=total > COMPILED_WORK)
         if kernel is not None:
             return kernel
-    _work.done += work
-    logger.debug("%s runs in NumPy: %.3g units of work by this process", name, _work.done)
+    compiler.done += work
+    logger.debug(
+        "%s runs in NumPy: %.3g units of work by this process", name, compiler.done
+    )
     defined: Callable[..., Any] = getattr(definition, name)
     return defined
 
@@ -180,7 +179,7 @@ def _compiled(
     kernel: Callable[..., Any] = getattr(module, name)
     signature = tuple(map(typeof, arguments))
     with _lock:
-        if name in _work.ready:
+        if name in compiler.ready:
             return kernel
         if not is_on_disk(kernel, signature):
             if not may_compile:
@@ -189,17 +188,19 @@ def _compiled(
             with one_process_at_a_time(kernel, partial(logger.info, waiting)):
                 if not is_on_disk(kernel, signature):
                     often = "once per machine" if is_kept(kernel) else "by each process"
-                    announce(f"compiling {of.purpose}, {often}: about {of.seconds} s")
+                    compiler.announce(
+                        f"compiling {of.purpose}, {often}: about {of.seconds} s"
+                    )
                 with _compiling():
                     compile_for(kernel, signature)
-        _work.ready[name] = kernel
+        compiler.ready[name] = kernel
         return kernel
 
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    _work.is_compiling = True
+    compiler.is_compiling = True
     try:
         yield
     finally:
-        _work.is_compiling = False
+        compiler.is_compiling = False

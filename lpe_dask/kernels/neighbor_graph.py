@@ -47,6 +47,85 @@ class NeighborGraph:
         """Rows of the reference."""
         return len(self.starts) - 1
 
+    @staticmethod
+    def of(
+        kind: str, neighbors: NDArray[np.int32], distances: NDArray[np.float64]
+    ) -> NeighborGraph:
+        """Return the graph of this kind, a name of `GRAPHS`; see `directed_graph`."""
+        return GRAPHS[kind](neighbors, distances)
+
+    def walk_from_rows(
+        self,
+        numbers: NDArray[np.int64],
+        radius: float = np.inf,
+        most: int | None = None,
+        aggregation: str = "kth",
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Walk from rows of the reference, which are not counted themselves.
+
+        Parameters
+        ----------
+        numbers : ndarray of shape (n_queries,)
+            Of the rows to start from.
+        radius : float
+            How far to walk: rows at this distance count.
+        most : int, optional
+            The number of rows after which a walk ends.
+        aggregation : {"kth", "mean"}
+            Which distances are returned.
+
+        Returns
+        -------
+        distances : ndarray of shape (n_queries,)
+            To the last of ``most`` rows, or the mean of those to all of them, added
+            ascending; inf where fewer were reached.
+        counts : ndarray of shape (n_queries,)
+            Rows reached.
+        """
+        no_entry = np.empty((len(numbers), 0))
+        entries = no_entry.astype(np.int64)
+        return self._walks(numbers, entries, no_entry, radius, most, aggregation)
+
+    def walk_from_points(
+        self,
+        neighbors: NDArray[np.int64],
+        distances: NDArray[np.float64],
+        radius: float = np.inf,
+        most: int | None = None,
+        aggregation: str = "kth",
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Walk from points that are joined to their nearest rows of the reference.
+
+        Parameters
+        ----------
+        neighbors, distances : ndarray of shape (n_queries, n_neighbors)
+            The rows, -1 where there are no more, and how far they are.
+        radius, most, aggregation
+            As in `walk_from_rows`, and so is what is returned.
+        """
+        no_row = np.full(len(neighbors), -1)
+        return self._walks(no_row, neighbors, distances, radius, most, aggregation)
+
+    def _walks(
+        self,
+        numbers: NDArray[np.int64],
+        entries: NDArray[np.int64],
+        entry_distances: NDArray[np.float64],
+        radius: float,
+        most: int | None,
+        aggregation: str,
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        edges = Edges(
+            read_only(self.starts), read_only(self.targets), read_only(self.lengths)
+        )
+        distances, counts = np.empty(len(numbers)), np.empty(len(numbers), np.int64)
+        run(
+            "walk_all", math.inf, edges, numbers.astype(np.int64), entries, entry_distances,
+            float(radius), self.n_rows + 1 if most is None else most, aggregation == "mean",
+            distances, counts,
+        )  # fmt: skip
+        return distances, counts
+
 
 def directed_graph(
     neighbors: NDArray[np.int32], distances: NDArray[np.float64]
@@ -91,80 +170,3 @@ def union_graph(
 
 #: graph of ``metric_params`` -> what makes it of the nearest rows.
 GRAPHS = {"directed": directed_graph, "union": union_graph}
-
-
-def walk_from_rows(
-    graph: NeighborGraph,
-    numbers: NDArray[np.int64],
-    radius: float = np.inf,
-    most: int | None = None,
-    aggregation: str = "kth",
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Walk from rows of the reference, which are not counted themselves.
-
-    Parameters
-    ----------
-    graph : NeighborGraph
-    numbers : ndarray of shape (n_queries,)
-        Of the rows to start from.
-    radius : float
-        How far to walk: rows at this distance count.
-    most : int, optional
-        The number of rows after which a walk ends.
-    aggregation : {"kth", "mean"}
-        Which distances are returned.
-
-    Returns
-    -------
-    distances : ndarray of shape (n_queries,)
-        To the last of ``most`` rows, or the mean of those to all of them, added ascending;
-        inf where fewer were reached.
-    counts : ndarray of shape (n_queries,)
-        Rows reached.
-    """
-    no_entry = np.empty((len(numbers), 0))
-    entries = no_entry.astype(np.int64)
-    return _walks(graph, numbers, entries, no_entry, radius, most, aggregation)
-
-
-def walk_from_points(
-    graph: NeighborGraph,
-    neighbors: NDArray[np.int64],
-    distances: NDArray[np.float64],
-    radius: float = np.inf,
-    most: int | None = None,
-    aggregation: str = "kth",
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Walk from points that are joined to their nearest rows of the reference.
-
-    Parameters
-    ----------
-    graph : NeighborGraph
-    neighbors, distances : ndarray of shape (n_queries, n_neighbors)
-        The rows, -1 where there are no more, and how far they are.
-    radius, most, aggregation
-        As in `walk_from_rows`, and so is what is returned.
-    """
-    no_row = np.full(len(neighbors), -1)
-    return _walks(graph, no_row, neighbors, distances, radius, most, aggregation)
-
-
-def _walks(
-    graph: NeighborGraph,
-    numbers: NDArray[np.int64],
-    entries: NDArray[np.int64],
-    entry_distances: NDArray[np.float64],
-    radius: float,
-    most: int | None,
-    aggregation: str,
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    edges = Edges(
-        read_only(graph.starts), read_only(graph.targets), read_only(graph.lengths)
-    )
-    distances, counts = np.empty(len(numbers)), np.empty(len(numbers), np.int64)
-    run(
-        "walk_all", math.inf, edges, numbers.astype(np.int64), entries, entry_distances,
-        float(radius), graph.n_rows + 1 if most is None else most, aggregation == "mean",
-        distances, counts,
-    )  # fmt: skip
-    return distances, counts

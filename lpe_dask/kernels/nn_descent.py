@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.kernels import brute, pruned
 from lpe_dask.kernels.blocks import Arrangement
-from lpe_dask.kernels.compilation import announce
+from lpe_dask.kernels.compilation import compiler
 
 #: Whether a reference is divided into regions of near rows before it is cut into blocks.
 KEEPS_NEAR_ROWS_TOGETHER = False
@@ -133,7 +133,9 @@ def _prepare(n_features: int) -> bool:
     import numba
 
     _builders.add(os.getpid())
-    announce("compiling pynndescent, in each process that builds an index: about 30 s")
+    compiler.announce(
+        "compiling pynndescent, in each process that builds an index: about 30 s"
+    )
     points = np.random.default_rng(0).standard_normal((4 * LISTED_ROWS, n_features))
     _listed(points.astype(np.float32), 0)
     return numba.threading_layer() in ("omp", "tbb")

@@ -40,11 +40,11 @@ SCALE_FORMS: dict[str | None, tuple[str, ...]] = {
 #: Edges from each row if not said otherwise, as in scikit-learn's Isomap.
 DEFAULT_GRAPH_NEIGHBORS = 5
 
-#: Names of `kernels.ALGORITHMS`, of `kernels.GRAPHS` and of `kernels.AGGREGATIONS`, which
-#: are not imported only to read their keys.
+#: Names of the tables `ALGORITHMS`, `GRAPHS` and `AGGREGATIONS` of `kernels`, which are not
+#: imported only to read their keys.
 ALGORITHM_NAMES = ("brute", "pruned", "nn_descent")
 _NEIGHBOR_GRAPHS = ("directed", "union")
-_AGGREGATIONS = ("kth", "mean")
+AGGREGATION_NAMES = ("kth", "mean")
 
 
 class ParameterError(ValueError):
@@ -259,7 +259,7 @@ PARAMETERS = {
     ),
     "aggregation": Parameter(
         "kth",
-        choices=_AGGREGATIONS,
+        choices=AGGREGATION_NAMES,
         help="Compare the distance to the K-th neighbor, or the mean of the distances to "
         "the K nearest.",
     ),

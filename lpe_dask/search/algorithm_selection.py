@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import ALGORITHMS, LEARNED_ROWS, as_float32_if_exact
+from lpe_dask.kernels import ALGORITHMS, Basis
 from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.join import JoinSpec
 from lpe_dask.search.plan import SearchPlan, sample_neighbors
@@ -74,7 +74,7 @@ def choose_space(
         logger.info("algorithm=%s: %s", algorithm, reason)
     kernel = ALGORITHMS[algorithm]
     if not kernel.KEEPS_NEAR_ROWS_TOGETHER:
-        sample = _some(sample, LEARNED_ROWS)  # others would be prepared for nothing
+        sample = Basis.learned_rows(sample)  # others would be prepared for nothing
     prepared = preparation.apply(sample)
     n_codes = len(preparation.categorical)
     basis = kernel.basis(prepared, preparation.weights, n_codes)
@@ -122,10 +122,6 @@ def choice_without_trial(n_reference: int, n_features: int) -> tuple[str, str] |
     return few if n_products <= most else None
 
 
-def _some(rows: NDArray[np.generic], n_rows: int) -> NDArray[np.generic]:
-    return rows[:: -(-len(rows) // n_rows)]
-
-
 def _try_exact(
     sample: NDArray[np.generic], preparation: Preparation, plan: SearchPlan
 ) -> dict[str, Cost] | None:
@@ -138,7 +134,7 @@ def _try_exact(
     worth = min(n_reference // TRIAL_FRACTION, n_reference**2 // (TRIED_PAIRS * n_features))
     n_rows = min(len(sample), MAX_ROWS, max(FEWEST_ROWS, worth))
     some = sample[np.arange(n_rows) * len(sample) // n_rows]
-    rows = as_float32_if_exact(preparation.apply(some))
+    rows = preparation.apply_float32(some)
     most = max(1, n_rows // ROWS_PER_NEIGHBOR)
     n_neighbors = min(plan.shape.n_listed_neighbors, most) or None
     statistic = replace(plan.shape.statistic, n_neighbors=n_neighbors)

@@ -17,7 +17,7 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import GRAPHS, NeighborGraph, walk_from_rows
+from lpe_dask.kernels import NeighborGraph
 from lpe_dask.search.join import JoinSpec
 from lpe_dask.search.plan import NeighborGraphParams
 from lpe_dask.tasks import new_tasks, to_task
@@ -75,7 +75,7 @@ def _graph(
     distances = np.empty((n_reference, n_neighbors))
     for numbers, of_rows, lengths in edges:
         neighbors[numbers], distances[numbers] = of_rows, lengths
-    return GRAPHS[kind](neighbors, distances)
+    return NeighborGraph.of(kind, neighbors, distances)
 
 
 def _walk(
@@ -86,4 +86,4 @@ def _walk(
     search: JoinSpec,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     own = numbers[start : start + n_rows]
-    return own, search.walked(walk_from_rows, graph, own)
+    return own, search.walked(graph.walk_from_rows, own)

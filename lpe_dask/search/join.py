@@ -35,11 +35,7 @@ from lpe_dask.kernels import (
     CountAccumulator,
     KNearestAccumulator,
     QueryTiles,
-    announce_workload,
-    runs_compiled,
-    set_announcer,
-    walk_from_points,
-    walk_from_rows,
+    compiler,
 )
 from lpe_dask.search.approximate import beam_search
 from lpe_dask.search.blocks.packing import Space
@@ -59,9 +55,9 @@ from lpe_dask.tasks import (
 #: Rows, as they came, and their statistic -> what p-values compare instead of it.
 Weight = Callable[[NDArray[np.generic], NDArray[np.float64]], NDArray[np.float64]]
 
-set_announcer(notify)  # also by workers, which import this for their tasks
+compiler.announce = notify  # also by workers, which import this for their tasks
 
-#: A function of `kernels.neighbor_graph` that walks along a graph.
+#: A method of `NeighborGraph` that walks along it.
 Walk = Callable[..., tuple[NDArray[np.float64], NDArray[np.int64]]]
 
 
@@ -97,11 +93,11 @@ class JoinSpec:
 
     def expect(self) -> None:
         """Have kernels compiled at once if calibration is too much work without."""
-        announce_workload(self._kernel, self.work)
+        compiler.expect(self._kernel, self.work)
 
     def runs_compiled(self) -> bool:
         """Return whether kernels run compiled for what is expected."""
-        return runs_compiled(self._kernel)
+        return compiler.runs_compiled(self._kernel)
 
     @property
     def _kernel(self) -> str:
@@ -122,7 +118,7 @@ class JoinSpec:
     def walked(self, walk: Walk, *start: Any) -> NDArray[np.float64]:
         """Return the statistic that a walk finds, of shape (n_queries,).
 
-        ``start`` are its first arguments: the graph, and where to begin.
+        ``start`` are its first arguments: where to begin.
         """
         statistic = self.statistic
         if statistic.n_neighbors is None:
@@ -449,10 +445,10 @@ def _statistic_of(queries: QueryTiles, searched: JoinInputs) -> NDArray[np.float
     if search.graph_neighbors is None:
         return state.finish()
     distances, neighbors = neighbors_of(state)
-    statistic = search.walked(walk_from_points, graph, neighbors, distances)
+    statistic = search.walked(graph.walk_from_points, neighbors, distances)
     own = queries.to_input_order(queries.arrays.numbers)
     is_own = own >= 0  # a row of the graph walks from itself
-    statistic[is_own] = search.walked(walk_from_rows, graph, own[is_own])
+    statistic[is_own] = search.walked(graph.walk_from_rows, own[is_own])
     statistic[~queries.to_input_order(queries.is_measured)] = np.nan
     return statistic
 

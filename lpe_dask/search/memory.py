@@ -12,7 +12,7 @@ from typing import Self
 
 import dask
 
-from lpe_dask.kernels import LANES, TILE_ROWS
+from lpe_dask.kernels import Block, KNearestAccumulator
 from lpe_dask.search.approximate import Approximation
 from lpe_dask.search.plan import (
     BUILD_ROW_BYTES,
@@ -168,9 +168,7 @@ class MemoryEstimate:
         copy of the query rows that are the task's share of one.
         """
         plan, shape = self.plan, self.plan.shape
-        n_places = 2 * max(shape.n_listed_neighbors, 64)
-        sums = 2 * LANES * SINGLE_BYTES
-        tile = TILE_ROWS * (FLOAT_BYTES * n_places + 20 * shape.n_features + sums + 96)
+        tile = KNearestAccumulator.tile_bytes(shape.n_features, shape.n_listed_neighbors)
         share = plan.task_rows * (shape.n_features + 1) * FLOAT_BYTES
         blocks = 2 * block_bytes(plan) + share if plan.is_spooled else 0
         if plan.is_spooled and shape.is_indexed:
@@ -295,14 +293,10 @@ def block_bytes(plan: SearchPlan) -> int:
 
 
 def _blocks_bytes(plan: SearchPlan, n_rows: int, n_blocks: int) -> int:
-    """Return the bytes of blocks of so many rows.
-
-    Beside the rows each has partly filled groups, and cells smaller than others.
-    """
+    """Return the bytes of blocks of so many rows."""
     n_features = plan.shape.n_features
-    partly_filled = 2 * LANES * SINGLE_BYTES * (n_features + 1)
-    rest = partly_filled + 4 * (16 * n_features + 24)
-    return n_rows * reference_row_bytes(n_features) + n_blocks * rest
+    extra = n_blocks * Block.extra_bytes(n_features)
+    return n_rows * reference_row_bytes(n_features) + extra
 
 
 def _mebibytes(n_bytes: int) -> str:

@@ -14,15 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lpe_dask.kernels import (
-    BEAM_ROWS,
-    DEGREE,
-    ENTRIES,
-    FLAT_CELL_ROWS,
-    LANES,
-    STARTS_EVERY,
-    search_work,
-)
+from lpe_dask.kernels import BeamAccumulator, Block, Index, search_work
 
 #: Bytes of a float64, and of a float32. Whether float32 holds prepared rows is not known
 #: before they are read, so a plan takes float64.
@@ -279,7 +271,7 @@ class SearchPlan:
         """Most rows of a block."""
         largest = 1 if self.shape.is_indexed else MAX_BLOCK_ROWS
         rows = min(largest * self.block_rows, self.shape.n_reference)
-        return _whole_groups(rows)
+        return Block.whole_groups(rows)
 
     def nominal_shares(self, n_measured: int) -> int:
         """Return how many tasks share a block of which a few rows are measured.
@@ -368,7 +360,7 @@ def plan_search(
         n_even = max((n for n in counts if n_threads % n == 0), default=1)
         even = -(-n_reference // n_even)
         block_rows = max(1, min(even, most))
-    block_rows = _whole_groups(block_rows)
+    block_rows = Block.whole_groups(block_rows)
     n_tasks = min(TASKS_PER_THREAD * n_threads, -(-n_reference // MIN_TASK_ROWS))
     if n_tasks > n_threads:
         n_tasks -= n_tasks % n_threads  # as many for each thread
@@ -381,8 +373,8 @@ def plan_search(
     pass_bytes = min(max_bytes, memory_limit // (parts * threads))
     pass_rows = max(1, min(MAX_TASK_ROWS, pass_bytes // row_bytes))
     return SearchPlan(
-        shape, block_rows, min(_whole_groups(task_rows), block_rows), pass_rows, threads,
-        bool(shape.is_spooled),
+        shape, block_rows, min(Block.whole_groups(task_rows), block_rows), pass_rows,
+        threads, bool(shape.is_spooled),
     )  # fmt: skip
 
 
@@ -392,11 +384,6 @@ def _least_block_rows(shape: ProblemSize) -> int:
     if sample_neighbors(shape.n_listed_neighbors) is not None:
         least = max(least, min(MAX_GROWN, ROWS_PER_NEIGHBOR * shape.n_listed_neighbors))
     return max(MIN_TASK_ROWS, least)
-
-
-def _whole_groups(n_rows: int) -> int:
-    """Return the rows of as many whole groups of a kernel."""
-    return -(-n_rows // LANES) * LANES
 
 
 def share_of(n_rows: int, share: int, n_shares: int) -> slice:
@@ -411,23 +398,13 @@ def share_of(n_rows: int, share: int, n_shares: int) -> slice:
 
 
 def reference_row_bytes(n_features: int) -> int:
-    """Return the bytes of a row in a block, with its share of the cells and samples.
-
-    The row, its offset from the center of its cell, its number and its norm; centers and
-    boxes of cells; the sample.
-    """
-    row = (n_features + 1) * (FLOAT_BYTES + SINGLE_BYTES)
-    cell = 16 * n_features + 24
-    return math.ceil((row + cell / FLAT_CELL_ROWS) * (SAMPLE_EVERY + 1) / SAMPLE_EVERY)
+    """Return the bytes of a row in a block, with its share of the cells and samples."""
+    return math.ceil(Block.row_bytes(n_features) * (SAMPLE_EVERY + 1) / SAMPLE_EVERY)
 
 
 def index_row_bytes(n_features: int) -> int:
-    """Return the bytes of a row in the index of its block.
-
-    The rows that it leads to, its place and number, and its share of the starts.
-    """
-    starts = reference_row_bytes(n_features) / STARTS_EVERY
-    return math.ceil((DEGREE + 1) * SINGLE_BYTES + FLOAT_BYTES + starts)
+    """Return the bytes of a row in the index of its block."""
+    return Index.row_bytes(reference_row_bytes(n_features))
 
 
 def pass_row_bytes(shape: ProblemSize) -> int:
@@ -439,9 +416,8 @@ def pass_row_bytes(shape: ProblemSize) -> int:
     """
     n_neighbors = shape.n_listed_neighbors
     nearest = n_neighbors + n_neighbors // 4 + 7 * shape.graph_neighbors
-    if shape.is_indexed:
-        nearest += n_neighbors + BEAM_ROWS + 6 * ENTRIES
-    return (8 * shape.n_features + nearest + 24) * FLOAT_BYTES
+    beam = BeamAccumulator.query_bytes(n_neighbors) if shape.is_indexed else 0
+    return (8 * shape.n_features + nearest + 24) * FLOAT_BYTES + beam
 
 
 def listing_pass_rows(n_features: int, n_neighbors: int) -> int:

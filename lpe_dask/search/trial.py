@@ -19,15 +19,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import (
-    ALGORITHMS,
-    GRAPHS,
-    TILE_ROWS,
-    Arrangement,
-    QueryTiles,
-    as_float32_if_exact,
-    walk_from_rows,
-)
+from lpe_dask.kernels import ALGORITHMS, NeighborGraph, QueryTiles
 from lpe_dask.search.blocks.in_memory import InMemoryBlock
 from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.join import JoinSpec, neighbors_of, search_blocks
@@ -106,7 +98,7 @@ class SampledRows:
 
     def packed(self, rows: NDArray[np.floating]) -> InMemoryBlock:
         """Return some of the rows as a block."""
-        return self.space.pack(as_float32_if_exact(rows), np.arange(len(rows)))
+        return self.space.pack(rows, np.arange(len(rows)))
 
     def cost(
         self,
@@ -170,15 +162,15 @@ class SampledRows:
         held = self.packed(rows)
         pack_seconds = (time.thread_time() - began) / len(rows)
         block, basis = held.block, self.space.basis
-        n_rows = max(TILE_ROWS, round(min(1.0, density) * len(rows)))
+        n_rows = max(QueryTiles.TILE_ROWS, round(min(1.0, density) * len(rows)))
         of_queries = block.rows if queries is None else queries
         step = max(1, len(of_queries) // n_rows)
         points = basis.points(of_queries[::step])
-        tiles = ALGORITHMS[self.space.algorithm].tile(points, TILE_ROWS)
-        which = _some_tiles(tiles, n_tiles)
+        tiles = ALGORITHMS[self.space.algorithm].tile(points, QueryTiles.TILE_ROWS)
+        which = tiles.some(n_tiles)
         asked = of_queries[::step][which.order]
         own = block.numbers[::step][which.order] if queries is None else None
-        tiles = Arrangement(np.arange(len(asked)), which.starts, which.bounded)
+        tiles = replace(which, order=np.arange(len(asked)))
         states = []
 
         def search() -> None:
@@ -199,19 +191,10 @@ class SampledRows:
         blocks = [self.packed(rows)]
         state = search_blocks(queries, blocks, self.space, self.search)
         distances, neighbors = neighbors_of(state)
-        graph = GRAPHS[params.graph](neighbors.astype(np.int32), distances)
+        graph = NeighborGraph.of(params.graph, neighbors.astype(np.int32), distances)
         starts = np.arange(0, len(rows), max(1, len(rows) // WALKS))
-        seconds = _min_seconds(lambda: self.search.walked(walk_from_rows, graph, starts))
+        seconds = _min_seconds(lambda: self.search.walked(graph.walk_from_rows, starts))
         return seconds / len(starts)
-
-
-def _some_tiles(arrangement: Arrangement, n_chosen: int) -> Arrangement:
-    """Return up to so many of the tiles, evenly, as they are."""
-    n_tiles = len(arrangement.starts) - 1
-    chosen = np.unique(np.arange(n_chosen) * n_tiles // n_chosen)
-    runs = [arrangement.order[slice(*arrangement.starts[i : i + 2])] for i in chosen]
-    starts = np.cumsum([0, *map(len, runs)])
-    return Arrangement(np.concatenate(runs), starts, arrangement.bounded)
 
 
 def _growth(part: float, whole: float) -> float:

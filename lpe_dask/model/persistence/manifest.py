@@ -30,10 +30,15 @@ from pydantic import (
     model_validator,
 )
 
-from lpe_dask.kernels import AGGREGATIONS, ALGORITHMS, Basis
+from lpe_dask.kernels import Basis
 from lpe_dask.model.calibration_split import INCLUDES_SELF, CalibrationSplit
 from lpe_dask.model.certificate import ApproximationSettings, Certificate
-from lpe_dask.model.lpe_parameters import PARAMETERS, check_parameters
+from lpe_dask.model.lpe_parameters import (
+    AGGREGATION_NAMES,
+    ALGORITHM_NAMES,
+    PARAMETERS,
+    check_parameters,
+)
 from lpe_dask.search import (
     NeighborGraphParams,
     QuantileKnots,
@@ -230,7 +235,7 @@ class Manifest(_Section):
         yield (k is None) == (radius is None), "it needs n_neighbors or radius"
         yield not 1 <= (1 if k is None else k) <= n_reference, "n_neighbors is out of range"
         aggregation, graph = self.statistic.aggregation, self.neighbor_graph
-        known = AGGREGATIONS if radius is None else {"kth"}
+        known = AGGREGATION_NAMES if radius is None else ("kth",)
         yield aggregation not in known, "there is no such aggregation"
         is_plain = self.statistic == Statistic(k, radius, aggregation=aggregation)
         yield not is_plain, "it is not the statistic itself that is asked for"
@@ -238,7 +243,7 @@ class Manifest(_Section):
         is_graph = 1 <= edges <= max(1, n_reference - 1)
         yield not is_graph, "the neighbor graph has no edges, or too many"
 
-        yield space.algorithm not in ALGORITHMS, "there is no such algorithm"
+        yield space.algorithm not in ALGORITHM_NAMES, "there is no such algorithm"
         sections = {self.quality is not None, self.certificate is not None}
         is_right = sections == {space.is_indexed}
         yield not is_right, "nn_descent, and nothing else, has quality and certificate"

@@ -14,7 +14,7 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import DEGREE, NeighborGraph
+from lpe_dask.kernels import Index, NeighborGraph
 from lpe_dask.search.blocks.packing import Space, each_block, pack_rows
 from lpe_dask.search.blocks.persisted import Blocks, StoredBlocks
 from lpe_dask.search.blocks.spool_blocks import SpoolFolder, handles_of
@@ -276,7 +276,7 @@ def _load_index(
 ) -> Any:
     rows, numbers = _read_rows(of_rows, n_rows, n_reference, space)
     block = space.pack(rows, numbers).block
-    names = _led_to(DEGREE)
+    names = _led_to(Index.DEGREE)
     columns = file.columns(dict.fromkeys(names, INT32), n_rows)
     stored = np.column_stack([columns[name] for name in names])
     if stored.min() < -1 or stored.max() >= n_rows:

@@ -19,17 +19,7 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.kernels import (
-    ALGORITHMS,
-    TILE_ROWS,
-    Basis,
-    Block,
-    Index,
-    QueryTiles,
-    build_block,
-    joined_lists,
-    start_places,
-)
+from lpe_dask.kernels import ALGORITHMS, Basis, Block, Index, QueryTiles
 from lpe_dask.search.blocks.in_memory import InMemoryBlock, InMemoryIndex, RowsByRegion
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import Handles, SpoolFolder, handles_of
@@ -91,14 +81,11 @@ class Space:
         lists = ALGORITHMS[self.algorithm].neighbor_lists(
             self.basis.points(block.rows), seed
         )
-        return self.linked(block, joined_lists(lists))
+        return InMemoryIndex(Index.of_lists(block, lists, self._block))
 
     def linked(self, block: Block, graph: NDArray[np.int32]) -> InMemoryIndex:
         """Return the index of a block with this graph, which has as many rows."""
-        order = np.argsort(block.numbers).astype(np.int32)
-        starts = start_places(order)
-        entered = self._block(block.rows[starts], block.numbers[starts])
-        return InMemoryIndex(Index(graph, order, block.numbers[order], entered))
+        return InMemoryIndex(Index.of(block, graph, self._block))
 
     @property
     def prunes(self) -> bool:
@@ -110,7 +97,7 @@ class Space:
     ) -> QueryTiles:
         """Return prepared rows as tiles of queries; ``numbers`` as in `QueryTiles`."""
         points = self.basis.points(rows)
-        arrangement = ALGORITHMS[self.algorithm].tile(points, TILE_ROWS)
+        arrangement = ALGORITHMS[self.algorithm].tile(points, QueryTiles.TILE_ROWS)
         return QueryTiles(rows, points, arrangement, numbers, self.basis)
 
     def pack(self, rows: NDArray[np.floating], numbers: NDArray[np.int64]) -> InMemoryBlock:
@@ -125,7 +112,7 @@ class Space:
 
     def _block(self, rows: NDArray[np.floating], numbers: NDArray[np.int64]) -> Block:
         kernel = ALGORITHMS[self.algorithm]
-        return build_block(rows, numbers, kernel.arrange, self.basis, kernel.SLAB_ROWS)
+        return Block.build(rows, numbers, kernel.arrange, self.basis, kernel.SLAB_ROWS)
 
 
 def prepare_blocks(

@@ -18,7 +18,7 @@ import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import Block, Index, block_of, index_of
+from lpe_dask.kernels import Block, Index
 from lpe_dask.search.blocks.in_memory import (
     InMemoryBlock,
     InMemoryIndex,
@@ -55,11 +55,11 @@ class SpooledBlock:
 
     def load(self) -> Block:
         """Return the block, read again."""
-        return block_of(*_read(self.url))
+        return Block.from_arrays(*_read(self.url))
 
     def load_sample(self) -> Block:
         """Return the block of sampled rows, read again."""
-        return block_of(*_read(sample_url(self.url)))
+        return Block.from_arrays(*_read(sample_url(self.url)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class SpooledIndex:
 
     def load(self) -> Index:
         """Return the index, read again."""
-        return index_of(*_read(self.url))
+        return Index.from_arrays(*_read(self.url))
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def test_stall__begins_anew_with_a_notice_of_a_worker(monkeypatch, lines):
 
 
 def test_stall__is_none_while_this_process_compiles(monkeypatch, lines):
-    monkeypatch.setattr(compilation._work, "is_compiling", True)
+    monkeypatch.setattr(compilation.compiler, "is_compiling", True)
     Run(monkeypatch, "this process").check_until(1000)
 
     assert lines() == []

@@ -422,7 +422,7 @@ def test_seconds__are_those_of_the_kernels_that_a_run_will_use(
         monkeypatch.setattr(compilation, "LOADED_WORK", limit)
         lpe_dask.plan(rows, **given)
 
-        assert ("fold_nearest" in compilation._work.ready) == is_compiled
+        assert ("fold_nearest" in compilation.compiler.ready) == is_compiled
     forget_work()
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from choosing import mostly_dealt
 from compiling import WAYS, taking
-from lpe_dask.kernels import CountAccumulator, KNearestAccumulator, block_of
+from lpe_dask.kernels import Block, CountAccumulator, KNearestAccumulator
 from lpe_dask.kernels.nearest import fold_nearest
 from search_checks import (
     check_counts,
@@ -138,7 +138,9 @@ def _guess_from(kind, algorithm, queries, points, n_neighbors, weights=()):
         np.arange(len(rows)) * 8 if kind == "sample" else 10_000 + np.arange(len(rows))
     )
     (block,) = elsewhere.blocks
-    elsewhere.blocks[:] = [block_of(*block._replace(numbers=numbers[block.numbers]))]
+    elsewhere.blocks[:] = [
+        Block.from_arrays(*block._replace(numbers=numbers[block.numbers]))
+    ]
     return folded(KNearestAccumulator(queries, elsewhere.basis, n_fewer), elsewhere)
 
 

@@ -19,14 +19,13 @@ import definitions
 import lpe_dask
 from indexes import CORRUPTIONS, corrupted, curved_rows, indexes_of, right_lists
 from lpe_dask.kernels import (
-    DEGREE,
     BeamAccumulator,
+    Index,
     beam_search,
     graph_search,
-    joined_lists,
     nn_descent,
-    start_places,
 )
+from lpe_dask.kernels.block_index import joined_lists, start_places
 from searching import HARD_POINTS, all_distances, in_blocks, parts_of, query_tiles, smallest
 from strategies import point_sets, row_parts
 
@@ -198,7 +197,7 @@ def test_index__survives_a_message(name):
 
     copy = pickle.loads(pickle.dumps(index, 5))
 
-    assert copy.graph.shape == (block.n_rows, DEGREE)
+    assert copy.graph.shape == (block.n_rows, Index.DEGREE)
     for array, other in zip(copy.arrays(), index.arrays(), strict=True):
         np.testing.assert_array_equal(array, other)
 

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from numba import njit
 
 from choosing import mostly_dealt
-from lpe_dask.kernels import LANES, Arrangement, Basis, QueryTiles, build_block
+from lpe_dask.kernels import Basis, Block, QueryTiles
 from lpe_dask.kernels.accumulators import error_bounds
+from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.basis import FURTHEST, learn_basis
+from lpe_dask.kernels.blocks import Arrangement
 from lpe_dask.kernels.bounds import empty_tile, load_tile, select_active_queries
 from lpe_dask.kernels.filters import QUERIES, filter_pack, prepare_group
 from searching import all_squares
@@ -42,7 +44,7 @@ def _bounds_hold(queries, rows, basis):
     D2 is the exact square as well as that of the definition.
     """
     arrangement = Arrangement(np.arange(len(rows)), np.array([0, len(rows)]), bounded=True)
-    block = build_block(rows, np.arange(len(rows)), lambda points: arrangement, basis)
+    block = Block.build(rows, np.arange(len(rows)), lambda points: arrangement, basis)
     one_tile = Arrangement(np.arange(QUERIES), np.array([0, QUERIES]), bounded=True)
     tiles = QueryTiles(queries, basis.points(queries), one_tile)
     errors = error_bounds(basis)

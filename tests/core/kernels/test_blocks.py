@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.kernels import ALGORITHMS, LANES, as_float32_if_exact, block_of
+from lpe_dask.kernels import ALGORITHMS, Block, as_float32_if_exact
 from lpe_dask.kernels import brute as tiles
 from lpe_dask.kernels import pruned as cells
+from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.blocks import ALIGNMENT
 from searching import HARD_POINTS, SAMPLES, in_blocks, search_nearest
 from strategies import point_sets
@@ -32,7 +33,7 @@ def _lanes(block):
 
 @pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("name", HARD_POINTS)
-def test_build_block__describes_the_points_of_each_cell(name, sample, algorithm):
+def test_build__describes_the_points_of_each_cell(name, sample, algorithm):
     """Groups, lengths and boxes are those of the rows from the center of their cell."""
     rows = HARD_POINTS[name]
     reference = in_blocks(algorithm, rows, sample=rows[: SAMPLES[sample]])
@@ -68,7 +69,7 @@ def test_build_block__describes_the_points_of_each_cell(name, sample, algorithm)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_build_block__keeps_rows_one_after_the_other(algorithm, dtype):
+def test_build__keeps_rows_one_after_the_other(algorithm, dtype):
     """Kernels read along a row, whatever the order of the table in memory is."""
     normal = np.random.default_rng(0).standard_normal((70, 3))
     rows = np.asfortranarray(normal, dtype)
@@ -142,11 +143,11 @@ def test_block__survives_a_message(algorithm, shift):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_block_of__takes_arrays_back():
+def test_from_arrays__takes_arrays_back():
     rows = np.random.default_rng(0).standard_normal((100, 3))
     block = in_blocks("pruned", rows).blocks[0]
 
-    again = block_of(*block)
+    again = Block.from_arrays(*block)
 
     no_row = block.double_rows if len(block.single_rows) > 0 else block.single_rows
     for a, b in zip(again, block, strict=True):

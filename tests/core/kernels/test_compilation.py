@@ -13,12 +13,11 @@ import pytest
 from compiling import environment_with_cache, said_by, taking
 from forking import in_fork
 from lpe_dask.kernels import (
-    announce_workload,
     compilation,
     compile_kernels,
+    compiler,
     numba_internals,
     products,
-    set_announcer,
 )
 from lpe_dask.kernels.exact_sums import sum_of_products
 from searching import in_blocks, search_nearest, search_within
@@ -30,9 +29,9 @@ from lpe_dask.kernels import compilation
 from lpe_dask.kernels.exact_sums import sum_of_products
 
 for done in {levels!r}:
-    compilation._work.done = done
+    compilation.compiler.done = done
     sum_of_products(np.ones(3), np.ones(3))
-    print("add_products" in compilation._work.ready, "numba" in sys.modules)
+    print("add_products" in compilation.compiler.ready, "numba" in sys.modules)
 """
 
 
@@ -54,11 +53,11 @@ def test_run__compiles_as_late_as_it_pays(tmp_path):
 )
 def test_run__compiles_at_once_what_more_is_expected_of(name, ready):
     """And nothing else: a large search says nothing of how large others are."""
-    announce_workload(name, 2 * compilation.COMPILED_WORK)
+    compiler.expect(name, 2 * compilation.COMPILED_WORK)
 
     sum_of_products(np.ones(3), np.ones(3))
 
-    assert list(compilation._work.ready) == ready
+    assert list(compilation.compiler.ready) == ready
 
 
 def test_run__adds_up_the_work_of_a_process(monkeypatch, caplog):
@@ -70,7 +69,7 @@ def test_run__adds_up_the_work_of_a_process(monkeypatch, caplog):
         is_compiled = []
         for _ in range(4):
             sum_of_products(np.ones(1), np.ones(1))
-            is_compiled.append("add_products" in compilation._work.ready)
+            is_compiled.append("add_products" in compilation.compiler.ready)
 
     assert is_compiled == [False, False, False, True]
     assert "add_products runs in NumPy" in caplog.text
@@ -114,7 +113,7 @@ def test_run__says_that_it_waits_for_another_process(caplog):
         assert sum_of_products(np.ones(3), np.ones(3)).any()
 
     assert "waiting for another process that compiles exact sums" in caplog.messages
-    assert not compilation.is_compiling()
+    assert not compiler.is_compiling
 
 
 @pytest.mark.usefixtures("compiling_elsewhere")
@@ -134,30 +133,20 @@ def test_fork__goes_on_while_a_thread_waits_for_another_process():
 
 
 def test_fork__does_not_compile_what_its_parent_does(monkeypatch):
-    monkeypatch.setattr(compilation._work, "is_compiling", True)
+    monkeypatch.setattr(compilation.compiler, "is_compiling", True)
 
-    assert not in_fork(compilation.is_compiling)
+    assert not in_fork(lambda: compiler.is_compiling)
 
 
 def test_run__says_how_often_it_compiles_where_nothing_is_kept(monkeypatch):
     said = []
-    monkeypatch.setattr(compilation._work, "announce", said.append)
+    monkeypatch.setattr(compilation.compiler, "announce", said.append)
     monkeypatch.setattr(numba_internals, "is_kept", lambda _: False)
 
     with taking("compiled"):
         sum_of_products(np.ones(3), np.ones(3))
 
     assert said == ["compiling exact sums, by each process: about 2 s"]
-
-
-def test_announce_by__is_called_with_the_line(monkeypatch):
-    said = []
-    monkeypatch.setattr(compilation._work, "announce", None)
-    set_announcer(said.append)
-
-    compilation.announce("compiling")
-
-    assert said == ["compiling"]
 
 
 SMALL = """
@@ -203,7 +192,7 @@ def test_compile_kernels__has_all_ready_but_those_of_approximate_searches():
     compile_kernels()
 
     of_approximate = {"join_lists", "search_beams"}
-    assert set(compilation._work.ready) == set(compilation.KERNELS) - of_approximate
+    assert set(compilation.compiler.ready) == set(compilation.KERNELS) - of_approximate
 
 
 def test_compile_kernels__fails_where_nothing_is_kept(monkeypatch):

@@ -14,7 +14,8 @@ from numba import njit
 
 from choosing import mostly_full
 from compiling import said_by
-from lpe_dask.kernels import LANES, numba_internals
+from lpe_dask.kernels import numba_internals
+from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.compiled import KERNEL_STATE
 from lpe_dask.kernels.filters import build_filter
 from lpe_dask.kernels.simd_profiles import SIMD_PROFILES, chosen_profile, profile_for

@@ -10,7 +10,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 import definitions
-from lpe_dask.kernels import GRAPHS, neighbor_graph, walk_from_points, walk_from_rows, walks
+from lpe_dask.kernels import NeighborGraph, walks
+from lpe_dask.kernels.neighbor_graph import GRAPHS
 from searching import all_distances, smallest
 from strategies import point_sets
 
@@ -24,7 +25,7 @@ def graph_of(points, n_neighbors, graph):
     distances, numbers = smallest(
         all_distances(points, points, exclude_self=True), n_neighbors
     )
-    return GRAPHS[graph](numbers.astype(np.int32), distances)
+    return NeighborGraph.of(graph, numbers.astype(np.int32), distances)
 
 
 def edges_of(graph):
@@ -48,8 +49,8 @@ def test_graphs__have_the_edges_of_the_definition(graph, points, n_neighbors):
 def test_walk_from_rows__gives_the_kth_and_the_mean(graph, points, n_neighbors, most):
     walked, rows = graph_of(points, n_neighbors, graph), np.arange(len(points))
 
-    distances, counts = walk_from_rows(walked, rows, most=most)
-    means, same_counts = walk_from_rows(walked, rows, most=most, aggregation="mean")
+    distances, counts = walked.walk_from_rows(rows, most=most)
+    means, same_counts = walked.walk_from_rows(rows, most=most, aggregation="mean")
 
     expected = definitions.geodesic_distances(
         points, points, n_neighbors, graph == "union", exclude_self=True
@@ -73,9 +74,8 @@ def test_walk_from_points__counts_the_closed_ball_by_definition(
     queries = data.draw(point_sets(n_features=n_features))
     entries, numbers = smallest(all_distances(queries, points), n_neighbors)
 
-    _, counts = walk_from_points(
-        graph_of(points, n_neighbors, graph), numbers, entries, radius
-    )
+    walked = graph_of(points, n_neighbors, graph)
+    _, counts = walked.walk_from_points(numbers, entries, radius)
 
     expected = definitions.geodesic_distances(
         queries, points, n_neighbors, graph == "union"
@@ -96,9 +96,9 @@ def test_walk_from_rows__equals_scipy_in_every_bit(graph):
     expected = np.sort(dijkstra(matrix), axis=1)[:, 1:]
 
     for most in (1, 20, 399):
-        distances, _ = walk_from_rows(walked, np.arange(400), most=most)
+        distances, _ = walked.walk_from_rows(np.arange(400), most=most)
         np.testing.assert_array_equal(distances, expected[:, most - 1])
-    _, counts = walk_from_rows(walked, np.arange(400), radius=7.0)
+    _, counts = walked.walk_from_rows(np.arange(400), radius=7.0)
     np.testing.assert_array_equal(counts, (expected <= 7.0).sum(axis=1))
 
 
@@ -108,7 +108,7 @@ def test_walk__finds_room_for_every_row():
     points[n_rows // 2 :] += 10.0  # two parts, not joined
     line = graph_of(points, 2, "directed")
 
-    distances, counts = walk_from_rows(line, np.array([0, n_rows - 1, 5]))
+    distances, counts = line.walk_from_rows(np.array([0, n_rows - 1, 5]))
 
     assert counts.tolist() == [n_rows // 2 - 1] * 3
     assert np.isinf(distances).all()
@@ -117,11 +117,11 @@ def test_walk__finds_room_for_every_row():
 def test_walk__finds_room_for_a_row_that_leads_everywhere():
     n_rows = 8 * walks.INITIAL_CAPACITY
     starts = np.r_[0, np.full(n_rows, n_rows - 1)]
-    star = neighbor_graph.NeighborGraph(
+    star = NeighborGraph(
         starts, np.arange(1, n_rows, dtype=np.int32), np.arange(1.0, n_rows)
     )
 
-    distances, counts = walk_from_rows(star, np.array([0, 1, 0]), most=n_rows - 1)
+    distances, counts = star.walk_from_rows(np.array([0, 1, 0]), most=n_rows - 1)
 
     assert counts.tolist() == [n_rows - 1, 0, n_rows - 1]
     assert distances.tolist() == [n_rows - 1, math.inf, n_rows - 1]
@@ -131,8 +131,8 @@ def test_walk__ends_with_the_rows_that_were_asked_for():
     """The work of a walk does not grow with the graph: so little room is enough for it."""
     points = np.random.default_rng(0).random((1200, 2))
     graph = graph_of(points, 5, "directed")
-    far = neighbor_graph.NeighborGraph(graph.starts, graph.targets, graph.lengths.copy())
-    distances, _ = walk_from_rows(graph, np.arange(20), most=20)
+    far = NeighborGraph(graph.starts, graph.targets, graph.lengths.copy())
+    distances, _ = graph.walk_from_rows(np.arange(20), most=20)
 
     # What is further away than the twentieth row is not looked at: it may say anything.
     near = {
@@ -145,7 +145,7 @@ def test_walk__ends_with_the_rows_that_were_asked_for():
     far.lengths[is_far] = np.nan
     far.targets[is_far] = -5
 
-    np.testing.assert_array_equal(walk_from_rows(far, np.arange(20), most=20)[0], distances)
+    np.testing.assert_array_equal(far.walk_from_rows(np.arange(20), most=20)[0], distances)
 
 
 def test_walk__overflowing_paths_lead_nowhere():
@@ -153,6 +153,6 @@ def test_walk__overflowing_paths_lead_nowhere():
     with np.errstate(over="ignore"):
         graph = graph_of(points, 3, "directed")
 
-    distances, counts = walk_from_rows(graph, np.arange(4), most=1)
+    distances, counts = graph.walk_from_rows(np.arange(4), most=1)
     assert distances.tolist() == [1.0, math.inf, math.inf, 1.0]
     assert counts.tolist() == [1, 0, 0, 1]

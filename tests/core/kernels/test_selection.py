@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiling import from_python
-from lpe_dask.kernels import LANES, initial_limits, nearest, selection
+from lpe_dask.kernels import initial_limits, nearest, selection
+from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.initial_limits import MIN_SQUARE
 from lpe_dask.kernels.nearest import TOLERANCE, _upper_bits, reservoir_size
 

@@ -10,8 +10,9 @@ import pytest
 
 import definitions
 from lpe_dask import LPE, score, score_files
-from lpe_dask.kernels import AGGREGATIONS, ALGORITHMS
-from lpe_dask.kernels import GRAPHS as NEIGHBOR_GRAPHS
+from lpe_dask.kernels import ALGORITHMS
+from lpe_dask.kernels.aggregation import AGGREGATIONS
+from lpe_dask.kernels.neighbor_graph import GRAPHS as NEIGHBOR_GRAPHS
 from lpe_dask.model.arguments import Arguments, FitArguments, ScoreArguments
 from lpe_dask.model.lpe_parameters import (
     PARAMETERS,

@@ -381,7 +381,7 @@ def test_walk_rows__bound_what_a_walk_touches():
     graph = neighbor_graph.directed_graph(numbers.astype(np.int32), distances)
     n_touched = []
     for i in range(200):
-        near = neighbor_graph.walk_from_rows(graph, np.array([i]), most=20)[0][0]
+        near = graph.walk_from_rows(np.array([i]), most=20)[0][0]
         settled = [i, *reached(graph, i, near)]
         edges = [graph.targets[graph.starts[j] : graph.starts[j + 1]] for j in settled]
         n_touched.append(len(np.unique(np.concatenate(edges))))

@@ -21,7 +21,7 @@ event.register("numba:compile", compiled)
 from lpe_dask import LPE
 from lpe_dask.kernels import compilation
 
-compilation._work.done = 1e300
+compilation.compiler.done = 1e300
 rng = np.random.default_rng(0)
 rows, queries = rng.standard_normal((3000, 3)), rng.standard_normal((20, 3))
 for kind in (
@@ -33,7 +33,7 @@ for kind in (
     model.score_samples(queries)
     if "graph" not in kind:
         model.explain(queries[:2])
-print(len(compilation._work.ready), len(compiled.buffer))
+print(len(compilation.compiler.ready), len(compiled.buffer))
 """
 
 
