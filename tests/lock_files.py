@@ -10,11 +10,11 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.storage import LOCK_NAME, LockedError, is_stale, locked
-from lpe_dask.storage.lock import STALE_SECONDS
+from lpe_dask.storage import Lock
+from lpe_dask.storage.lock import STALE_SECONDS, LockedError
 
 
-def content(folder, name=LOCK_NAME):
+def content(folder, name=Lock.NAME):
     filesystem, root = fsspec.core.url_to_fs(folder)
     return filesystem.cat_file(f"{root}/{name}")
 
@@ -28,7 +28,7 @@ def names(folder):
     return sorted(name.rsplit("/", 1)[-1] for name in filesystem.ls(root, detail=False))
 
 
-def write(folder, content, *, age=0, name=LOCK_NAME):
+def write(folder, content, *, age=0, name=Lock.NAME):
     """Write a lock as if that had been ``age`` seconds ago."""
     filesystem, root = fsspec.core.url_to_fs(folder)
     path = f"{root}/{name}"
@@ -41,7 +41,7 @@ def write(folder, content, *, age=0, name=LOCK_NAME):
 
 def lock_of(folder, **changes):
     """Return the content of a lock of this process, but for the changes."""
-    with locked(folder, "score data.parquet"):
+    with Lock(folder).held("score data.parquet"):
         return json.dumps(values(folder) | changes).encode()
 
 
@@ -52,7 +52,7 @@ def foreign(folder, **changes):
 
 def check_refused(folder, message, error=LockedError):
     """Nobody gets the lock of a folder, and the error says why; it is returned."""
-    with pytest.raises(error, match=message) as refusal, locked(folder, "score"):
+    with pytest.raises(error, match=message) as refusal, Lock(folder).held("score"):
         pass
     return refusal.value
 
@@ -62,15 +62,15 @@ def check_that_age_decides(folder, left, message="locked"):
     for age in (0, STALE_SECONDS - 10):
         write(folder, left, age=age)
         check_refused(folder, rf"{message}.* {age} s ago")
-        assert not is_stale(folder)
+        assert not Lock(folder).is_stale()
         assert content(folder) == left
-        assert names(folder) == [LOCK_NAME]
+        assert names(folder) == [Lock.NAME]
 
     write(folder, left, age=STALE_SECONDS + 1)
-    assert is_stale(folder)
-    with locked(folder, "score") as lock:
+    assert Lock(folder).is_stale()
+    with Lock(folder).held("score") as lock:
         assert values(folder)["token"] == lock.token
-        assert names(folder) == [LOCK_NAME]
+        assert names(folder) == [Lock.NAME]
     assert names(folder) == []
 
 

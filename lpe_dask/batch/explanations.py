@@ -31,7 +31,7 @@ from lpe_dask.batch.parts import Q_VALUE
 from lpe_dask.batch.row_selection import take
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Explanation, Fitted, ModelFolder
-from lpe_dask.storage import MASK, Folder, Lock, redact_errors, verify_lock
+from lpe_dask.storage import MASK, Folder, Lock, redact_errors
 from lpe_dask.tables import FileTable, frame_tasks, path_of
 from lpe_dask.tasks import compute, new_tasks
 
@@ -333,7 +333,7 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     private = summary["reasons"]["private_columns"]
     scored = ExplanationInput(rows, kept, labels_of(table), None, private)
     _, file = scored.explain(model, _top_anomalies(table, model, top), None)
-    verify_lock(lock.url, lock.token)
+    lock.verify()
     Folder(url).write(REASONS_NAME, file)
 
 

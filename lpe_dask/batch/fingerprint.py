@@ -16,7 +16,7 @@ from typing import Any
 
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.output import FINGERPRINT_NAME, SUMMARY_NAME, write_json
-from lpe_dask.storage import LOCK_NAME, Folder, to_jsonable
+from lpe_dask.storage import Folder, Lock, to_jsonable
 from lpe_dask.tables import FileTable, TableFiles, find_files
 
 #: Where in a summary the fingerprint is.
@@ -183,7 +183,7 @@ def start_of(url: str) -> datetime | None:
     folder = Folder(url)
     if folder.exists(SUMMARY_NAME):
         return None
-    for name, key in ((FINGERPRINT_NAME, "started"), (LOCK_NAME, "since")):
+    for name, key in ((FINGERPRINT_NAME, "started"), (Lock.NAME, "since")):
         with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
             said = json.loads(folder.read(name) or b"")[key]
             return datetime.fromisoformat(said).astimezone()

@@ -28,13 +28,10 @@ import pyarrow.parquet as pq
 from fsspec.utils import glob_translate
 
 from lpe_dask.storage import (
-    LOCK_NAME,
     Folder,
     Lock,
     UnsafeFileError,
     check_footer,
-    is_stale,
-    locked,
     redact,
     retried,
     short_message,
@@ -169,7 +166,8 @@ def reserved_output(url: str) -> AbstractContextManager[Lock]:
         If nothing can be written there, or another run holds the lock.
     """
     refusal = "nothing can be written to the output {url}"
-    return locked(url, "score a table", refusal, is_ours=not Folder(url).exists())
+    is_ours = not Folder(url).exists()
+    return Lock(url).held("score a table", refusal, is_ours=is_ours)
 
 
 def write_json(url: str, name: str, content: Any, indent: int | None = 1) -> None:
@@ -213,9 +211,9 @@ def clean_up(url: str, reserved: Callable[[str], AbstractContextManager[Lock]]) 
     """
     try:
         names = Folder(url).names()
-        is_locked = LOCK_NAME in names
+        is_locked = Lock.NAME in names
         is_left = is_locked or any(map(_TEMPORARY.fullmatch, names))
-        if is_left and (not is_locked or is_stale(url)):
+        if is_left and (not is_locked or Lock(url).is_stale()):
             with reserved(url):
                 remove_temporary(url)
     except (OSError, NotImplementedError) as error:

@@ -31,11 +31,11 @@ from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.pvalues import Adjustment
 from lpe_dask.storage import (
     Folder,
+    Lock,
     check_footer,
     is_transient,
     retried,
     retried_until_visible,
-    verify_lock,
 )
 from lpe_dask.tables import N_READER_THREADS, FileTable, TableError
 from lpe_dask.tasks import new_array, new_tasks, to_task, versioned_task
@@ -62,14 +62,13 @@ class PartFolder:
     ----------
     url : str
     n_parts : int
-    lock_url, token : str
-        Of the lock that the run holds.
+    lock : Lock
+        That the run holds.
     """
 
     url: str
     n_parts: int
-    lock_url: str
-    token: str
+    lock: Lock
 
     def name(self, number: int) -> str:
         """Return the name of a part; names sort like numbers."""
@@ -144,7 +143,7 @@ class PartFolder:
         }
         with Folder(self.url).atomic_write(self.name(number)) as file:
             pq.write_table(table.replace_schema_metadata(metadata), file)
-            verify_lock(self.lock_url, self.token)
+            self.lock.verify()
 
 
 def part_writes(

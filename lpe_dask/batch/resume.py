@@ -14,7 +14,7 @@ from lpe_dask.batch.fingerprint import now, start_of
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.job_file import read_job
 from lpe_dask.batch.runs import Run
-from lpe_dask.storage import lock_owner, short_message
+from lpe_dask.storage import Lock, short_message
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def next_job(path: str | PathLike[str], date: datetime.date | str | None = None)
         midnight = time.replace(hour=0, minute=0, second=0, microsecond=0)
         if began is None or time - min(began, midnight) >= FINISHED_WITHIN:
             return job
-        if lock_owner(earlier.place) is not None:
+        if Lock(earlier.place).owner() is not None:
             logger.info("the run of %s is still running elsewhere", yesterday)
             return job
         Run.prepare(earlier)

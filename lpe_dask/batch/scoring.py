@@ -50,7 +50,7 @@ from lpe_dask.batch.timing import Steps
 from lpe_dask.model import Fitted, ModelFolder
 from lpe_dask.monitoring import DriftMonitor, PValueBins
 from lpe_dask.pvalues import Adjustment, adjustment, check_level
-from lpe_dask.storage import LOCK_NAME, Folder, Lock, redact, short_message, verify_lock
+from lpe_dask.storage import Folder, Lock, redact, short_message
 from lpe_dask.tables import (
     FileTable,
     Paths,
@@ -115,7 +115,7 @@ class Scoring:
     def folder(self, token: str, made_from: Fingerprint | None = None) -> PartFolder:
         """Return the parts of the output, for the holder of its lock."""
         n_parts = int((made_from or self.made_from).settings["n_parts"])
-        return PartFolder(self.output, n_parts, self.output, token)
+        return PartFolder(self.output, n_parts, Lock(self.output, token))
 
     def is_finished(self) -> bool:
         """Return whether the output exists already, made from the same input.
@@ -306,7 +306,7 @@ def execute_scoring(
         bins = PValueBins.of_calibration(model.calibration, alpha)
     folder = scoring.folder(lock.token)
     with _failures_named(scoring):
-        verify_lock(lock.url, lock.token)  # the fit may have taken hours
+        lock.verify()  # the fit may have taken hours
         series = _series(scoring, model, bins, columns)
         _prepare_output(scoring, series)
         stats_of = partial(PartStats.of, bins, model.calibration.graph)
@@ -335,7 +335,7 @@ def execute_scoring(
             "reasons": reasons, "planned_worker_bytes": planned, "drift": drift,
             "values": columns.section(total),
         }  # fmt: skip
-        verify_lock(lock.url, lock.token)
+        lock.verify()
         output.write_json(scoring.output, output.SUMMARY_NAME, summary, indent=2)
         output.remove_temporary(scoring.output)
     if scoring.given.report:
@@ -368,7 +368,7 @@ def _failures_named(scoring: Scoring) -> Iterator[None]:
         if _is_removed(scoring.output):
             raise RunError(
                 f"the run stopped while it scored, as {scoring.output} was removed, or "
-                f"the lock in it ({LOCK_NAME}). Start the same run again, and "
+                f"the lock in it ({Lock.NAME}). Start the same run again, and "
                 f"leave the folder alone: parts that are still there are kept."
             ) from error
         raise RunError(
@@ -380,7 +380,7 @@ def _failures_named(scoring: Scoring) -> Iterator[None]:
 def _is_removed(url: str) -> bool:
     """Return whether the lock is gone that this run holds, as far as that is known."""
     try:
-        return not Folder(url).exists(LOCK_NAME)
+        return not Folder(url).exists(Lock.NAME)
     except Exception:  # a storage that fails has not removed it
         return False
 
@@ -493,7 +493,7 @@ def _reasons(
 ) -> dict[str, Any]:
     """Return the section about reasons; a run does not fail for want of them."""
     private = scoring.private
-    verify_lock(folder.lock_url, folder.token)
+    folder.lock.verify()
     Folder(folder.url).remove_file(output.REASONS_NAME)  # of an interrupted run
     if total.top.empty:
         return empty_section(model, private, "no row has a p-value")
@@ -511,6 +511,6 @@ def _reasons(
     except Exception as error:
         logger.warning("no reasons can be given: %s", short_message(error))
         return empty_section(model, private, short_message(error))
-    verify_lock(folder.lock_url, folder.token)
+    folder.lock.verify()
     Folder(folder.url).write(output.REASONS_NAME, file)
     return section

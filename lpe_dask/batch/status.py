@@ -8,7 +8,7 @@ from typing import Literal
 
 from lpe_dask.batch.fingerprint import read_fingerprint
 from lpe_dask.batch.output import PENDING, SUMMARY_NAME, has_content
-from lpe_dask.storage import Folder, lock_owner
+from lpe_dask.storage import Folder, Lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def read_status(output: str) -> Status:
         If there is no output of a run.
     """
     folder = Folder(output)
-    if (who := lock_owner(output)) is not None:
+    if (who := Lock(output).owner()) is not None:
         return Status("running", f"{_progress(folder)} By {who}.")
     if (content := folder.read(SUMMARY_NAME)) is not None:
         summary = json.loads(content)

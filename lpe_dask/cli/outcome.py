@@ -76,9 +76,9 @@ def _exit_with_error(error: Exception, debug: bool) -> NoReturn:
 
 def _is_temporary(error: Exception) -> bool:
     """Return whether the same command may succeed later, with nothing else changed."""
-    from lpe_dask.storage import LockedError, has_been_retried
+    from lpe_dask.storage import has_been_retried
 
-    if isinstance(error, LockedError | UnavailableError):
+    if isinstance(error, UnavailableError):
         return True
     return isinstance(error, OSError) and has_been_retried(error)
 

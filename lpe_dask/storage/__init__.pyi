@@ -4,14 +4,8 @@ from .filesystems import filesystem_of as filesystem_of
 from .folder import Folder as Folder
 from .json_values import package_versions as package_versions
 from .json_values import to_jsonable as to_jsonable
-from .lock import LOCK_NAME as LOCK_NAME
+from .lock import HeldLock as HeldLock
 from .lock import Lock as Lock
-from .lock import LockedError as LockedError
-from .lock import create_lock as create_lock
-from .lock import is_stale as is_stale
-from .lock import lock_owner as lock_owner
-from .lock import locked as locked
-from .lock import verify_lock as verify_lock
 from .messages import disk_full_context as disk_full_context
 from .messages import first_problem as first_problem
 from .messages import short_message as short_message

@@ -7,7 +7,7 @@ A run removes its lock when it ends. The lock of a run that died is taken over 6
 its last heartbeat, where the storage knows the age of files, or at once if its process is
 known to be gone:
 
-    hold --create--> own lock                                 (there was no lock)
+    held --create--> own lock                                 (there was no lock)
       |                                                       lock of another run:
       +--> alive: LockedError
       +--> dead --claim--> unchanged? --replace--> own lock
@@ -15,7 +15,7 @@ known to be gone:
 Ages are differences of two times of the filesystem, so the clocks of the machines need not
 agree. Of several runs that find the same dead lock only one can create the file that is
 named after its content, the claim. An owner that was stalled for 60 s and wakes up is not
-excluded: its next heartbeat notices, and `verify_lock` keeps its tasks from writing.
+excluded: its next heartbeat notices, and `Lock.verify` keeps its tasks from writing.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from os import PathLike
+from typing import ClassVar, Self
 
 from lpe_dask.storage.folder import Folder
 from lpe_dask.storage.messages import short_message
@@ -37,9 +37,6 @@ from lpe_dask.storage.redaction import redact
 from lpe_dask.storage.retries import no_retries, retried_without_inner_retries
 
 logger = logging.getLogger(__name__)
-
-#: Name of the lock file in the locked folder.
-LOCK_NAME = "_lock.json"
 
 #: Most bytes of a lock; it has about 400.
 _MAX_BYTES = 2**14
@@ -68,157 +65,155 @@ class LockedError(OSError):
     """
 
     who = "another run"
+    was_retried = True  # it was waited for
 
 
 # The lock
 
 
-@contextmanager
-def locked(
-    url: str | PathLike[str],
-    purpose: str,
-    refusal: str = "the folder {url} cannot be locked",
-    *,
-    is_ours: bool = False,
-) -> Iterator[Lock]:
-    """Create a folder and hold its lock until the context ends, or another run takes it.
-
-    Parameters
-    ----------
-    url : str or path
-        Folder or fsspec URL.
-    purpose : str
-        What the run does, for the error message of a second run.
-    refusal : str
-        Start of the message if nothing can be written; ``{url}`` stands for the folder.
-    is_ours : bool, default=False
-        Whether the folder is removed, if it is empty, when the context fails: it did not
-        exist, or belonged to a run that died.
-
-    Raises
-    ------
-    LockedError
-        If another run works on the folder, or may do so.
-    FileNotFoundError
-        If the folder was removed while it was locked.
-    OSError
-        If nothing can be written there.
-    """
-    folder, owner = Folder(url), Owner.of_this_process(purpose)
-    lock = Lock(folder, owner)
-    try:
-        try:
-            _acquire_or_refuse(folder, owner, refusal)
-        except (KeyboardInterrupt, SystemExit):  # a signal, perhaps just after the creation
-            lock.release()
-            raise
-        try:
-            yield lock.start()
-        finally:
-            lock.release()
-    except BaseException:
-        if is_ours:
-            folder.remove_if_empty()
-        raise
-
-
-def _acquire_or_refuse(folder: Folder, owner: Owner, refusal: str) -> None:
-    try:
-        folder.make()
-        _acquire(folder, owner.as_json())
-    except LockedError:
-        raise
-    except (OSError, NotImplementedError) as error:
-        # Of a folder that another run has removed meanwhile, as it was empty: try again.
-        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else OSError
-        raise kind(
-            f"{refusal.format(url=folder.url)}: {short_message(error)} Give a folder that "
-            f"may be written to."
-        ) from error
-
-
-def create_lock(url: str | PathLike[str], purpose: str) -> Lock:
-    """Return the lock on a folder that this process has just created, with a new name.
-
-    No other process knows the folder, so the lock is written without a check; the caller
-    releases it. `is_stale` shows others whether its owner is still running.
-
-    Raises
-    ------
-    OSError
-        If nothing can be written there.
-    """
-    folder, owner = Folder(url), Owner.of_this_process(purpose)
-    folder.write(LOCK_NAME, owner.as_json())
-    return Lock(folder, owner).start()
-
-
-def is_stale(url: str | PathLike[str]) -> bool:
-    """Return whether the owner of a folder's lock is known to be gone.
-
-    A folder without a lock, which may be about to get one, counts as dead 10 times
-    `STALE_SECONDS` after its last change.
-    """
-    folder = Folder(url)
-    try:
-        _stale_content(folder, LOCK_NAME)
-    except FileNotFoundError:
-        return folder.seconds_unchanged() >= 10 * STALE_SECONDS
-    except LockedError:
-        return False
-    return True
-
-
-def lock_owner(url: str | PathLike[str]) -> str | None:
-    """Return who works on a folder, or may do so, and its last heartbeat; None: nobody."""
-    try:
-        with suppress(FileNotFoundError):
-            _stale_content(Folder(url), LOCK_NAME)
-    except LockedError as error:
-        return error.who
-    return None
-
-
-def verify_lock(url: str | PathLike[str], token: str) -> None:
-    """Raise if a folder is no longer locked by the run that has this token.
-
-    For a task, just before it publishes a file: tasks may outlive their run.
-
-    Raises
-    ------
-    RuntimeError
-        If the lock is gone, or belongs to another run.
-    """
-    folder = Folder(url)
-    for wait in _LOOKS:
-        time.sleep(wait)
-        if (owner := _owner_of(folder)) is not None:
-            break
-    if owner is None or owner.token != token:
-        raise RuntimeError(
-            f"the run of this task no longer holds the lock {LOCK_NAME} in {url}: another "
-            f"run has taken over this folder, or it was removed, or this worker does not "
-            f"see it. Only the run that holds the lock may write there. Let the other run "
-            f"end, or give a folder that all workers share."
-        )
-
-
+@dataclass(frozen=True)
 class Lock:
-    """A lock on a folder for the process that acquires it, with a heartbeat in a thread.
+    """The lock of a folder, whoever holds it; tasks have that of their run.
 
     Attributes
     ----------
     url : str
-        The folder.
+        Folder or fsspec URL.
     token : str
-        Identifies this lock; for `verify_lock`.
+        Of the run that is to hold it; "" if it does not matter.
+    """
+
+    #: Name of the lock file in the locked folder.
+    NAME: ClassVar[str] = "_lock.json"
+
+    url: str
+    token: str = ""
+
+    def owner(self) -> str | None:
+        """Return who works on the folder, or may do so, and its last heartbeat.
+
+        None: nobody.
+        """
+        try:
+            with suppress(FileNotFoundError):
+                _stale_content(Folder(self.url), Lock.NAME)
+        except LockedError as error:
+            return error.who
+        return None
+
+    def is_stale(self) -> bool:
+        """Return whether the owner is known to be gone.
+
+        A folder without a lock, which may be about to get one, counts as dead 10 times
+        `STALE_SECONDS` after its last change.
+        """
+        folder = Folder(self.url)
+        try:
+            _stale_content(folder, Lock.NAME)
+        except FileNotFoundError:
+            return folder.seconds_unchanged() >= 10 * STALE_SECONDS
+        except LockedError:
+            return False
+        return True
+
+    def verify(self) -> None:
+        """Raise if the folder is no longer locked by the run that has the token.
+
+        For a task, just before it publishes a file: tasks may outlive their run.
+
+        Raises
+        ------
+        RuntimeError
+            If the lock is gone, or belongs to another run.
+        """
+        folder = Folder(self.url)
+        for wait in _LOOKS:
+            time.sleep(wait)
+            if (owner := _owner_of(folder)) is not None:
+                break
+        if owner is None or owner.token != self.token:
+            raise RuntimeError(
+                f"the run of this task no longer holds the lock {self.NAME} in {self.url}: "
+                f"another run has taken over this folder, or it was removed, or this "
+                f"worker does not see it. Only the run that holds the lock may write "
+                f"there. Let the other run end, or give a folder that all workers share."
+            )
+
+    def create(self, purpose: str) -> HeldLock:
+        """Lock a folder that this process has just created, with a new name.
+
+        No other process knows the folder, so the lock is written without a check; the
+        caller releases it. `is_stale` shows others whether its owner is still running.
+
+        Raises
+        ------
+        OSError
+            If nothing can be written there.
+        """
+        folder, owner = Folder(self.url), Owner.of_this_process(purpose)
+        folder.write(Lock.NAME, owner.as_json())
+        return HeldLock(folder, owner).start()
+
+    @contextmanager
+    def held(
+        self,
+        purpose: str,
+        refusal: str = "the folder {url} cannot be locked",
+        *,
+        is_ours: bool = False,
+    ) -> Iterator[HeldLock]:
+        """Create the folder and hold its lock.
+
+        Until the context ends, or another run takes it.
+
+        Parameters
+        ----------
+        purpose : str
+            What the run does, for the error message of a second run.
+        refusal : str
+            Start of the message if nothing can be written; ``{url}`` stands for the folder.
+        is_ours : bool, default=False
+            Whether the folder is removed, if it is empty, when the context fails: it did
+            not exist, or belonged to a run that died.
+
+        Raises
+        ------
+        LockedError
+            If another run works on the folder, or may do so.
+        FileNotFoundError
+            If the folder was removed while it was locked.
+        OSError
+            If nothing can be written there.
+        """
+        folder, owner = Folder(self.url), Owner.of_this_process(purpose)
+        lock = HeldLock(folder, owner)
+        try:
+            try:
+                _acquire_or_refuse(folder, owner, refusal)
+            except (KeyboardInterrupt, SystemExit):
+                lock.release()  # a signal came, perhaps just after the creation
+                raise
+            try:
+                yield lock.start()
+            finally:
+                lock.release()
+        except BaseException:
+            if is_ours:
+                folder.remove_if_empty()
+            raise
+
+
+class HeldLock(Lock):
+    """The lock of a folder for the process that acquires it, with a heartbeat in a thread.
+
+    Attributes
+    ----------
     is_lost : bool
         Whether another run has taken the lock, or somebody removed it.
     """
 
     def __init__(self, folder: Folder, owner: Owner) -> None:
-        self.url = folder.url
-        self.token = owner.token
+        super().__init__(folder.url, owner.token)
         self._folder = folder
         self._owner = owner
         self.is_lost = self._is_removing = False
@@ -227,7 +222,7 @@ class Lock:
             target=self._heartbeat, name="lpe-lock", daemon=True
         )
 
-    def start(self) -> Lock:
+    def start(self) -> Self:
         """Start the heartbeat, once the lock is acquired; returns the lock itself."""
         self._thread.start()
         return self
@@ -255,7 +250,7 @@ class Lock:
             return  # only the answer to the first attempt was lost
         if self._is_own():
             self._is_removing = True
-            self._folder.remove_file(LOCK_NAME)
+            self._folder.remove_file(Lock.NAME)
 
     def _heartbeat(self) -> None:
         no_retries.set(True)  # `release` waits for this thread
@@ -272,7 +267,7 @@ class Lock:
     def _beat(self) -> None:
         if self._is_own():
             self._owner = replace(self._owner, beat=self._owner.beat + 1)
-            self._folder.write(LOCK_NAME, self._owner.as_json())
+            self._folder.write(Lock.NAME, self._owner.as_json())
 
     def _is_own(self) -> bool:
         """Return whether this run still holds the lock; if not, it is lost for good."""
@@ -292,15 +287,30 @@ class Lock:
 # Taking it
 
 
+def _acquire_or_refuse(folder: Folder, owner: Owner, refusal: str) -> None:
+    try:
+        folder.make()
+        _acquire(folder, owner.as_json())
+    except LockedError:
+        raise
+    except (OSError, NotImplementedError) as error:
+        # Of a folder that another run has removed meanwhile, as it was empty: try again.
+        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else OSError
+        raise kind(
+            f"{refusal.format(url=folder.url)}: {short_message(error)} Give a folder that "
+            f"may be written to."
+        ) from error
+
+
 @retried_without_inner_retries
 def _acquire(folder: Folder, content: bytes) -> None:
     """Create the lock; raise if another run holds it and is alive."""
     for wait in _ATTEMPTS:
         time.sleep(wait)
-        if folder.create(LOCK_NAME, content):
+        if folder.create(Lock.NAME, content):
             return
         with suppress(FileNotFoundError):  # the lock has just been released
-            dead = _stale_content(folder, LOCK_NAME)
+            dead = _stale_content(folder, Lock.NAME)
             if _replace_stale_lock(folder, dead, content):
                 return
     raise LockedError(
@@ -322,9 +332,9 @@ def _replace_stale_lock(folder: Folder, dead: bytes, content: bytes) -> bool:
         _stale_content(folder, claims[-1])
         claims.append(f"{stem}-{len(claims)}.tmp")
     try:
-        if _read(folder, LOCK_NAME) != dead:
+        if _read(folder, Lock.NAME) != dead:
             return False
-        folder.write(LOCK_NAME, content)
+        folder.write(Lock.NAME, content)
     finally:
         for name in claims:
             with suppress(Exception):
@@ -362,7 +372,7 @@ def _stale_content(folder: Folder, name: str) -> bytes:
 
 
 def _owner_of(folder: Folder) -> Owner | None:
-    return Owner.from_json(_read(folder, LOCK_NAME))
+    return Owner.from_json(_read(folder, Lock.NAME))
 
 
 def _read(folder: Folder, name: str) -> bytes | None:

@@ -24,7 +24,7 @@ import dask
 from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import Folder, create_lock
+from lpe_dask.storage import Folder, Lock
 from lpe_dask.tasks.spool_cleaner import Discarded, cleaner_of_process
 from lpe_dask.tasks.spool_cleanup import MARKER_NAME, PREFIX, remove_dead_spools
 from lpe_dask.tasks.spool_references import EntryReference
@@ -63,9 +63,8 @@ class Spool:
         self._cleaner = cleaner_of_process()
         try:
             _make_private(folder)
-            self._cleaner.add_folder(
-                self.url, create_lock(self.url, "keep the data of a process")
-            )
+            lock = Lock(self.url).create("keep the data of a process")
+            self._cleaner.add_folder(self.url, lock)
             folder.write(MARKER_NAME, b"\n")
         except FileExistsError:  # it is not ours
             raise

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.storage import LOCK_NAME, Folder, is_stale, short_message
+from lpe_dask.storage import Folder, Lock, short_message
 from lpe_dask.tasks.spool_cleaner import remove
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ MARKER_NAME = "spool"
 
 #: What there may be in a spool.
 _OWN_NAME = re.compile(
-    rf"{re.escape(LOCK_NAME)}|{MARKER_NAME}|[a-z]+-[0-9a-f]{{32}}|\..+\.tmp"
+    rf"{re.escape(Lock.NAME)}|{MARKER_NAME}|[a-z]+-[0-9a-f]{{32}}|\..+\.tmp"
 )
 
 
@@ -56,17 +56,17 @@ def _remove_if_dead(place: Folder, name: str, own: str) -> bool:
     url, path = place.full_url(name), place.path(name)
     is_local = isinstance(place.filesystem, LocalFileSystem)
     if not (is_local and hasattr(os, "O_NOFOLLOW")):  # there are no owners
-        if is_gone := is_stale(url):
+        if is_gone := Lock(url).is_stale():
             remove(url)
         return is_gone
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         names = _names_in(folder, os.lstat(Folder(own).path()))
-        if not is_stale(url):
+        if not Lock(url).is_stale():
             return False
         if not os.path.samestat(os.fstat(folder), os.lstat(path)):
             raise PermissionError("it was exchanged for another folder")
-        for inner in sorted(names, key=LOCK_NAME.__eq__):  # the lock last
+        for inner in sorted(names, key=Lock.NAME.__eq__):  # the lock last
             try:
                 os.unlink(inner, dir_fd=folder)
             except (IsADirectoryError, PermissionError):  # macOS says the latter

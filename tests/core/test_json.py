@@ -22,7 +22,7 @@ from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.status import read_status
 from lpe_dask.kernels import nn_descent
 from lpe_dask.model.persistence import manifest
-from lpe_dask.storage.lock import LOCK_NAME, lock_owner, locked
+from lpe_dask.storage.lock import Lock
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMAS = {path.stem: json.loads(path.read_text()) for path in DOCS.glob("schemas/*.json")}
@@ -248,7 +248,7 @@ def test_additions_to_a_part__are_ignored(runs):
     changed = stored.schema.metadata | {b"lpe_dask": json.dumps(more).encode()}
     pq.write_table(stored.replace_schema_metadata(changed), part)
 
-    folder = PartFolder(output, 1, output, "")
+    folder = PartFolder(output, 1, Lock(output))
     known = folder.read_stats([content["fingerprint"]])
 
     total = PartStats.merge([known[0], PartStats.from_json(content)], "knn")
@@ -258,10 +258,10 @@ def test_additions_to_a_part__are_ignored(runs):
 
 
 def test_additions_to_a_lock__are_ignored(tmp_path):
-    with locked(tmp_path, "score a table"):
-        path = tmp_path / LOCK_NAME
-        who = lock_owner(tmp_path)
+    with Lock(tmp_path).held("score a table"):
+        path = tmp_path / Lock.NAME
+        who = Lock(tmp_path).owner()
         path.write_text(json.dumps(json.loads(path.read_text()) | {"more": 1}))
 
         assert "score a table" in who
-        assert lock_owner(tmp_path).partition(";")[0] == who.partition(";")[0]
+        assert Lock(tmp_path).owner().partition(";")[0] == who.partition(";")[0]

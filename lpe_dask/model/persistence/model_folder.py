@@ -20,7 +20,7 @@ from lpe_dask.model.persistence.loading import (
 )
 from lpe_dask.model.persistence.manifest import MANIFEST_NAME, read_manifest
 from lpe_dask.model.persistence.saving import check_place, write_model
-from lpe_dask.storage import Folder, Lock, locked
+from lpe_dask.storage import Folder, Lock
 from lpe_dask.tasks import eager_scope
 
 
@@ -88,7 +88,7 @@ class ModelFolder:
         if existed:
             check_place(folder)
         refusal = "no model can be written to {url}"
-        return locked(folder.url, "save a model", refusal, is_ours=not existed)
+        return Lock(folder.url).held("save a model", refusal, is_ours=not existed)
 
     def save(self, fitted: Fitted, *, overwrite: bool) -> None:
         """Write a model to it, as `LPE.save` does; computes."""
@@ -112,4 +112,4 @@ class ModelFolder:
             If it cannot be written, or this process does not see what the workers wrote.
         """
         check_parameters(fitted.parameters)
-        write_model(fitted, lock.url, lock.token)
+        write_model(fitted, lock)

@@ -28,34 +28,33 @@ from lpe_dask.model.persistence.manifest import (
 )
 from lpe_dask.storage import (
     Folder,
+    Lock,
     StoredFile,
     package_versions,
     retried_until_visible,
     single_line,
     to_jsonable,
-    verify_lock,
     write_columns,
 )
 
 
-def write_model(fitted: Fitted, url: str, token: str) -> None:
+def write_model(fitted: Fitted, lock: Lock) -> None:
     """Write a model to a locked folder, in the place of an earlier one; computes.
 
     Parameters
     ----------
     fitted : Fitted
-    url : str
+    lock : Lock
         Of the folder.
-    token : str
-        Of its lock.
     """
+    url = lock.url
     data = f"data-{uuid4().hex[:12]}"
     try:
         Folder(f"{url}/{data}").make()
         files, block_rows = _write_files(fitted, f"{url}/{data}")
         _wait_until_visible(files)
         replaced = _data_folder(url)
-        verify_lock(url, token)
+        lock.verify()
         write_manifest(_manifest_of(fitted, data, files, block_rows), url)
     except BaseException:
         with suppress(Exception):  # the next save tidies up

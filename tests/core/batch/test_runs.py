@@ -18,7 +18,7 @@ from lpe_dask.batch.fit import Fit
 from lpe_dask.cli.commands import cli
 from lpe_dask.kernels import nn_descent
 from lpe_dask.model.persistence import model_folder
-from lpe_dask.storage.lock import locked
+from lpe_dask.storage import Lock
 
 DAY = datetime.date(2026, 11, 20)
 JOBS = Path(__file__).parents[3] / "jobs"
@@ -382,7 +382,7 @@ def test_command__refuses_a_second_run_of_the_same_job():
     write_job(WITH_MODEL)
     Path("out/2026-11-20").mkdir(parents=True)
 
-    with locked("out/2026-11-20", "a test"):
+    with Lock("out/2026-11-20").held("a test"):
         result = invoke("run", "job.toml", "--date", "2026-11-20")
 
     assert result.exit_code == 75

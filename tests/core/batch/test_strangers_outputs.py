@@ -19,14 +19,17 @@ from lpe_dask.batch.output import reserved_output
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model.persistence.checkpoint import Checkpoint
-from lpe_dask.storage import lock_owner
+from lpe_dask.storage import Lock
+
+def lock_owner(url):
+    Lock(url).owner()
 
 def reserve(url):
     with reserved_output(url):
         pass
 
 def stats(url):
-    return PartFolder(url, 1, url, "token").read_stats(["run"])
+    return PartFolder(url, 1, Lock(url, "token")).read_stats(["run"])
 
 def known(url):
     return Checkpoint(url).known(3)

@@ -21,7 +21,7 @@ from lpe_dask.batch.status import read_status
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.cli.commands import cli
 from lpe_dask.pages import report_page
-from lpe_dask.storage.lock import locked
+from lpe_dask.storage import Lock
 
 N_ROWS, N_PARTS, EDGES = 60, 4, (0, 7, 7, 40, 60)
 
@@ -111,7 +111,7 @@ def test_status__of_a_run_that_is_running(monkeypatch):
 
 
 def test_status__of_a_run_that_is_fitting():
-    with locked("out", "score a table"):
+    with Lock("out").held("score a table"):
         state = read_status("out")
 
     assert state.state == "running"

@@ -199,7 +199,7 @@ def test_spool__that_was_not_finished_is_removed(tmp_path, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lpe_dask.tasks.spool.create_lock", interrupt)
+    monkeypatch.setattr("lpe_dask.storage.Lock.create", interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         Spool(str(tmp_path))

@@ -21,12 +21,11 @@ from lpe_dask.batch import parts
 from lpe_dask.batch.errors import RunError
 from lpe_dask.cli.commands import cli
 from lpe_dask.storage import (
+    Lock,
     is_transient,
-    locked,
     retried,
     retried_until_visible,
     short_message,
-    verify_lock,
 )
 from lpe_dask.tables.parquet_files import open_files
 from lpe_dask.tasks import remove_spools
@@ -370,8 +369,8 @@ def test_run__finishes_where_listings_lag(stale, tmp_path, monkeypatch, caplog):
 
 
 def test_check_token__reads_a_lock_that_was_just_replaced(stale, tmp_path):
-    with locked(stale, "score a table") as lock:
+    with Lock(stale).held("score a table") as lock:
         lock._beat()
         assert REPLACED
 
-        verify_lock(stale, lock.token)
+        lock.verify()

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from hostile import ATTACKS, as_nobody, limited
-from lpe_dask.storage import LOCK_NAME, Folder
+from lpe_dask.storage import Folder, Lock
 from lpe_dask.storage.owner import Owner
-from lpe_dask.tasks import spool, spool_cleanup
+from lpe_dask.tasks import spool
 from lpe_dask.tasks.spool import Spool
 from lpe_dask.tasks.spool_cleanup import remove_dead_spools
 
@@ -49,13 +49,13 @@ def dead_spool(place, name="lpe-spool-dead"):
     """Make what a process has left long ago."""
     folder = place / name
     folder.mkdir(0o700)
-    for name, content in {LOCK_NAME: DEAD, f"value-{'0' * 32}": b"1"}.items():
+    for name, content in {Lock.NAME: DEAD, f"value-{'0' * 32}": b"1"}.items():
         (folder / name).write_bytes(content)
     blocks = folder / f"blocks-{'0' * 32}"
     blocks.mkdir()
     (blocks / "block").write_bytes(b"1")
     old = time.time() - 3600
-    for path in (folder / LOCK_NAME, folder):
+    for path in (folder / Lock.NAME, folder):
         os.utime(path, (old, old))
     return folder
 
@@ -88,7 +88,7 @@ def test_spool__is_made_whatever_is_in_the_place(place):
         make(place / f"lpe-spool-{attack}")
         folder = place / f"lpe-spool-with-{attack}"
         folder.mkdir(0o700)
-        make(folder / LOCK_NAME)
+        make(folder / Lock.NAME)
         names += [f"lpe-spool-{attack}", folder.name]
 
     said = limited(MAKE, place)
@@ -122,7 +122,7 @@ def test_spool__that_is_not_only_ours_is_left(place, own, change):
 
     collect(place, own)
 
-    assert (folder / LOCK_NAME).exists()
+    assert (folder / Lock.NAME).exists()
 
 
 PLANTED = """
@@ -182,12 +182,12 @@ def test_spool__that_is_swapped_during_a_look_is_left(
 ):
     folder, other = dead_spool(place), dead_spool(tmp_path, "other")
 
-    def swap(url):
+    def swap(lock):
         folder.rename(tmp_path / "moved")
         folder.symlink_to(other) if is_link else other.rename(folder)
         return True
 
-    monkeypatch.setattr(spool_cleanup, "is_stale", swap)
+    monkeypatch.setattr(Lock, "is_stale", swap)
     caplog.set_level(logging.DEBUG)
 
     collect(place, own)
@@ -201,11 +201,11 @@ def test_spool__of_a_dead_process_is_removed_where_there_are_no_owners(monkeypat
     place = Folder("memory://place-of-spools")
     dead = Folder(place.full_url("lpe-spool-dead"))
     dead.make()
-    dead.write(LOCK_NAME, DEAD)
+    dead.write(Lock.NAME, DEAD)
 
     remove_dead_spools(place, place.full_url("lpe-spool-own"))
-    assert dead.exists(LOCK_NAME)  # its last heartbeat was a moment ago
-    monkeypatch.setattr(spool_cleanup, "is_stale", lambda url: True)
+    assert dead.exists(Lock.NAME)  # its last heartbeat was a moment ago
+    monkeypatch.setattr(Lock, "is_stale", lambda lock: True)
     remove_dead_spools(place, place.full_url("lpe-spool-own"))
 
     assert not dead.exists()
