@@ -10,12 +10,27 @@ from typing import Any
 
 import click
 
-from lpe_dask.storage import sanitize
+from lpe_dask.storage import printable, redact
+
+#: Most characters of a line that is shown.
+MAX_CHARACTERS = 10_000
 
 
 def echo(text: object, *, err: bool = False) -> None:
     """Print a text of one or more lines as it may be shown to anybody."""
     click.echo(sanitize(str(text)), err=err)
+
+
+def sanitize(text: str) -> str:
+    """Return a text of one or more lines as it may be shown to anybody."""
+    return "\n".join(_cut(printable(line)) for line in redact(text).split("\n"))
+
+
+def _cut(line: str) -> str:
+    half = MAX_CHARACTERS // 2
+    if len(line) <= MAX_CHARACTERS:
+        return line
+    return f"{line[:half]} ... {line[-half:]}"
 
 
 class StderrHandler(logging.Handler):

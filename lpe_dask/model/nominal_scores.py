@@ -20,7 +20,7 @@ from lpe_dask import dask_array as da
 from lpe_dask.model.calibration_split import CalibrationSplit
 from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference
-from lpe_dask.storage import FLOAT64, StoredFile
+from lpe_dask.storage import StoredFile
 from lpe_dask.tables import (
     NO_OFFSETS,
     Categories,
@@ -207,7 +207,7 @@ class StoredNominalScores:
         if self.file is None:
             return None
         names = _COLUMNS if self.is_weighed else _COLUMNS[:1]
-        return self.file.columns(dict.fromkeys(names, FLOAT64), self.n_input)
+        return self.file.columns(dict.fromkeys(names, np.float64), self.n_input)
 
     def known(self) -> NominalScores:
         """Return the statistics, read now."""

@@ -19,16 +19,8 @@ from numpy.typing import NDArray
 HEADER_BYTES = 8
 
 
-def write_arrays(file: BinaryIO, arrays: Sequence[NDArray[Any]]) -> None:
-    """Write arrays one after another, behind a header with their types and shapes."""
-    header = json.dumps([[array.dtype.str, array.shape] for array in arrays]).encode()
-    file.write(len(header).to_bytes(HEADER_BYTES, "little"))
-    file.write(header)
-    file.writelines(np.ascontiguousarray(array).data for array in arrays)
-
-
 class ArrayFile:
-    """A file that `write_arrays` wrote, open to be read.
+    """A file that `ArrayFile.write` wrote, open to be read.
 
     Parameters
     ----------
@@ -41,6 +33,14 @@ class ArrayFile:
         header = json.loads(file.read(n_bytes))
         self._file, self._start = file, HEADER_BYTES + n_bytes
         self._kinds = [(np.dtype(name), shape) for name, shape in header]
+
+    @staticmethod
+    def write(file: BinaryIO, arrays: Sequence[NDArray[Any]]) -> None:
+        """Write arrays one after another, behind a header with their types and shapes."""
+        header = json.dumps([[array.dtype.str, array.shape] for array in arrays]).encode()
+        file.write(len(header).to_bytes(HEADER_BYTES, "little"))
+        file.write(header)
+        file.writelines(np.ascontiguousarray(array).data for array in arrays)
 
     def arrays(self) -> list[NDArray[Any]]:
         """Return all arrays."""

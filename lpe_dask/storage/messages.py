@@ -5,12 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from lpe_dask.storage.redaction import redact
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 #: What to do about errors of `distributed`, which is not imported here, by their names.
 _REMEDIES = {
@@ -35,12 +31,6 @@ def short_message(error: Exception) -> str:
 def single_line(error: Exception) -> str:
     """Return the message of an error on one line, without secrets and full stop."""
     return redact(" ".join(str(error).split()).rstrip("."))
-
-
-def first_problem(error: ValidationError) -> str:
-    """Return where something else was expected first, and what."""
-    first = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
 
 
 @contextmanager

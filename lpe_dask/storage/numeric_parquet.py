@@ -1,6 +1,6 @@
 """Parquet files of columns of numbers whose changes are detected.
 
-    columns --write_columns--> file, StoredFile (its size and hash)
+    columns --StoredFile.write--> file, StoredFile (its size and hash)
     StoredFile --columns--> the same columns, or an error that names the file
 
 Nothing but numbers is ever read: no text, no objects, no code.
@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, Self
 
 import fsspec
 import numpy as np
@@ -26,9 +26,13 @@ from lpe_dask.storage.messages import disk_full_context
 from lpe_dask.storage.regular_files import read_regular, size_of
 from lpe_dask.storage.retries import retried
 
-#: Kinds of columns, each as the types that it may have.
-INT32, INT64, FLOAT64 = (pa.int32(),), (pa.int64(),), (pa.float64(),)
-FLOATS = (pa.float32(), pa.float64())
+#: Types of numbers -> those that a column in a file may have.
+_TYPES: dict[type[np.number[Any]], tuple[pa.DataType, ...]] = {
+    np.int32: (pa.int32(),),
+    np.int64: (pa.int64(),),
+    np.float64: (pa.float64(),),
+    np.floating: (pa.float32(), pa.float64()),
+}
 
 #: Most bytes of numbers for each byte of a file. Snappy packs equal numbers 21 to 1; a file
 #: that declares far more would only fill the memory.
@@ -37,8 +41,8 @@ MAX_EXPANSION = 64
 #: Most bytes of the footer of a file; it has some hundred for each column and row group.
 MAX_FOOTER = 2**26
 
-#: Names of columns, and the types that each may have.
-Columns = Mapping[str, tuple[Any, ...]]
+#: Names of columns, and the type of the numbers of each, one of `_TYPES`.
+Columns = Mapping[str, type[np.number[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,16 @@ class StoredFile:
     url: str
     n_bytes: int
     sha256: str
+
+    @classmethod
+    @retried
+    def write(cls, url: str, columns: Mapping[str, NDArray[Any]]) -> Self:
+        """Write columns of numbers, all of one length."""
+        content = parquet_of(columns)
+        with disk_full_context(url.rsplit("/", 1)[0]), fsspec.open(url, "wb") as file:
+            file.write(content)
+            fsync_file(file)
+        return cls(url, len(content), hashlib.sha256(content).hexdigest())
 
     def check(self) -> None:
         """Raise if the file is missing or was changed; reads it."""
@@ -78,8 +92,8 @@ class StoredFile:
 
         Parameters
         ----------
-        expected : mapping from str to types
-            All its columns.
+        expected : mapping from str to type
+            All its columns, and the type of the numbers of each.
         n_rows : int, optional
             How long they are, where that is known.
 
@@ -122,16 +136,6 @@ class StoredFile:
             )
 
 
-@retried
-def write_columns(url: str, columns: Mapping[str, NDArray[Any]]) -> StoredFile:
-    """Write columns of numbers, all of one length, and return the file with its hash."""
-    content = parquet_of(columns)
-    with disk_full_context(url.rsplit("/", 1)[0]), fsspec.open(url, "wb") as file:
-        file.write(content)
-        fsync_file(file)
-    return StoredFile(url, len(content), hashlib.sha256(content).hexdigest())
-
-
 def check_footer(file: Any) -> None:
     """Raise ValueError if a Parquet file has a footer that would only fill the memory.
 
@@ -167,8 +171,8 @@ def columns_of(
     ----------
     content : bytes
         Of the file.
-    expected : mapping from str to types
-        All its columns.
+    expected : mapping from str to type
+        All its columns, and the type of the numbers of each.
     url : str
         What to call the file in an error.
     n_rows : int, optional
@@ -197,8 +201,9 @@ def _check_columns(schema: Any, expected: Columns, url: str) -> None:
             f"{url} has the columns {schema.names[:3]}, not {list(expected)[:3]} ..."
         )
     for name, found in zip(schema.names, schema.types, strict=True):
-        if found not in expected[name]:
-            wanted = " or ".join(map(str, expected[name]))
+        types = _TYPES[expected[name]]
+        if found not in types:
+            wanted = " or ".join(map(str, types))
             raise ValueError(f"{url}: the column {name} is of type {found}, not {wanted}")
 
 

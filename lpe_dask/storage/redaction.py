@@ -2,7 +2,6 @@
 
     redact      http://me:password@host/p.parquet?sig=1 --> http://***@host/p.parquet?***
     printable   what is no printable character --> ?, and white space --> a space
-    sanitize    both, for text that is printed on a terminal, cut if it is long
 
 All URLs that are written into files or said in messages, and all errors that leave a public
 function, pass through here.
@@ -14,9 +13,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-
-#: Most characters of a line that is shown.
-MAX_CHARACTERS = 10_000
 
 #: Most errors of which each caused the next: they may form a ring.
 _MAX_CAUSES = 50
@@ -101,18 +97,6 @@ def printable(text: str) -> str:
     'a b?[2J?'
     """
     return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
-
-
-def sanitize(text: str) -> str:
-    """Return a text of one or more lines as it may be shown to anybody."""
-    return "\n".join(_cut(printable(line)) for line in redact(text).split("\n"))
-
-
-def _cut(line: str) -> str:
-    half = MAX_CHARACTERS // 2
-    if len(line) <= MAX_CHARACTERS:
-        return line
-    return f"{line[:half]} ... {line[-half:]}"
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from dask.delayed import Delayed
 from dask.sizeof import sizeof
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import ArrayFile, retried, short_message, write_arrays
+from lpe_dask.storage import ArrayFile, retried, short_message
 from lpe_dask.tasks.call_scope import CallScope, count
 from lpe_dask.tasks.shared_storage import is_storage_shared
 from lpe_dask.tasks.spool import SpoolEntry, spool_at, spool_location
@@ -94,7 +94,7 @@ class LocalValue:
     def _write(self, url: str, is_array: bool) -> None:
         with fsspec.open(url, "wb", auto_mkdir=False) as file:
             if is_array:
-                write_arrays(file, [self.value])
+                ArrayFile.write(file, [self.value])
             else:
                 cloudpickle.dump(self.value, file)
 

@@ -18,20 +18,13 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.storage import (
-    FLOAT64,
-    INT64,
-    Folder,
-    UnsafeFileError,
-    columns_of,
-    parquet_of,
-)
+from lpe_dask.storage import Folder, UnsafeFileError, columns_of, parquet_of
 from lpe_dask.tasks import RowCount, compute, new_tasks
 
 logger = logging.getLogger(__name__)
 
 #: Columns of a file of measured rows.
-_COLUMNS = {"number": INT64, "statistic": FLOAT64}
+_COLUMNS = {"number": np.int64, "statistic": np.float64}
 
 
 @dataclass(frozen=True, slots=True)

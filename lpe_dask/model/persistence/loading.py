@@ -28,7 +28,7 @@ from lpe_dask.model.persistence.manifest import (
     read_manifest,
 )
 from lpe_dask.pvalues import Calibration, LikelihoodRatio
-from lpe_dask.storage import FLOAT64, StoredFile, single_line
+from lpe_dask.storage import StoredFile, single_line
 from lpe_dask.tables import name_from_json, to_numpy
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
@@ -150,7 +150,7 @@ def _check_files(files: list[StoredFile]) -> None:
 def _calibration(file: StoredFile, manifest: Manifest) -> NDArray[np.float64]:
     n_rows = manifest.division.n_rows
     file.check_plausible(1, n_rows)
-    values: NDArray[np.float64] = file.columns({"statistic": FLOAT64})["statistic"]
+    values: NDArray[np.float64] = file.columns({"statistic": np.float64})["statistic"]
     if not 1 <= len(values) <= n_rows:  # users may have set others than the fit
         raise ValueError(f"{file.url} holds {len(values)} of {n_rows} statistics")
     if np.isnan(values).any() or (values[1:] < values[:-1]).any():

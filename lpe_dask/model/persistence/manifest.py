@@ -46,7 +46,7 @@ from lpe_dask.search import (
     Statistic,
     StoredReference,
 )
-from lpe_dask.storage import Folder, first_problem, to_jsonable
+from lpe_dask.storage import Folder, to_jsonable
 from lpe_dask.tables import (
     Categories,
     ColumnOffsets,
@@ -360,7 +360,13 @@ def read_manifest(url: str) -> Manifest:
     try:
         return Manifest.model_validate_json(json.dumps(content))
     except ValidationError as error:
-        raise ValueError(f"{name} describes no model: {first_problem(error)}") from error
+        raise ValueError(f"{name} describes no model: {_first_problem(error)}") from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    """Return where something else was expected first, and what."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
 
 
 def _digest(content: dict[str, Any]) -> str:

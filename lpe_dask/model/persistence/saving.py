@@ -34,7 +34,6 @@ from lpe_dask.storage import (
     retried_until_visible,
     single_line,
     to_jsonable,
-    write_columns,
 )
 
 
@@ -87,9 +86,9 @@ def _write_files(fitted: Fitted, url: str) -> tuple[dict[str, StoredFile], list[
     """Write all files but the manifest; return them by name, and the rows of the blocks."""
     files, block_rows = fitted.reference.store(url)
     calibration = {"statistic": fitted.calibration.values}
-    files[CALIBRATION_NAME] = write_columns(f"{url}/{CALIBRATION_NAME}", calibration)
+    files[CALIBRATION_NAME] = StoredFile.write(f"{url}/{CALIBRATION_NAME}", calibration)
     if (columns := fitted.nominal_scores.columns()) is not None:
-        files[NOMINAL_NAME] = write_columns(f"{url}/{NOMINAL_NAME}", columns)
+        files[NOMINAL_NAME] = StoredFile.write(f"{url}/{NOMINAL_NAME}", columns)
     return files, block_rows
 
 

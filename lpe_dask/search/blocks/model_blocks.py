@@ -18,7 +18,7 @@ from lpe_dask.kernels import Index, NeighborGraph
 from lpe_dask.search.blocks.packing import Space, each_block, pack_rows
 from lpe_dask.search.blocks.persisted import Blocks, StoredBlocks
 from lpe_dask.search.blocks.spool_blocks import SpoolFolder, handles_of
-from lpe_dask.storage import FLOAT64, FLOATS, INT32, INT64, StoredFile, write_columns
+from lpe_dask.storage import StoredFile
 from lpe_dask.tasks import compute, new_tasks, to_task
 
 #: Names of the files of a neighbor graph.
@@ -212,12 +212,12 @@ def _store_block(
 ) -> tuple[int, StoredFile]:
     block = handles_of(blocks)[i].load()
     values = [block.numbers.astype(np.int64), *block.rows.T]
-    return block.n_rows, write_columns(url, dict(zip(names, values, strict=True)))
+    return block.n_rows, StoredFile.write(url, dict(zip(names, values, strict=True)))
 
 
 def _store_index(indexes: list[Any], i: int, url: str) -> StoredFile:
     graph = handles_of(indexes)[i].load().graph
-    return write_columns(url, dict(zip(_led_to(graph.shape[1]), graph.T, strict=True)))
+    return StoredFile.write(url, dict(zip(_led_to(graph.shape[1]), graph.T, strict=True)))
 
 
 def _led_to(n_led_to: int) -> list[str]:
@@ -228,8 +228,8 @@ def _led_to(n_led_to: int) -> list[str]:
 def _store_graph(
     graph: NeighborGraph, starts_url: str, edges_url: str
 ) -> tuple[StoredFile, StoredFile]:
-    starts = write_columns(starts_url, {"start": graph.starts})
-    edges = write_columns(edges_url, {"target": graph.targets, "length": graph.lengths})
+    starts = StoredFile.write(starts_url, {"start": graph.starts})
+    edges = StoredFile.write(edges_url, {"target": graph.targets, "length": graph.lengths})
     return starts, edges
 
 
@@ -248,7 +248,7 @@ def _read_rows(
 ) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
     """Return the rows of a block and their numbers, as they are in its file."""
     name, *names = block_columns(space.basis.n_columns)
-    columns = file.columns({name: INT64} | dict.fromkeys(names, FLOATS), n_rows)
+    columns = file.columns({name: np.int64} | dict.fromkeys(names, np.floating), n_rows)
     numbers = columns.pop(name)
     rows = np.empty((n_rows, len(names)), columns[names[0]].dtype)
     for k, column in enumerate(names):
@@ -277,7 +277,7 @@ def _load_index(
     rows, numbers = _read_rows(of_rows, n_rows, n_reference, space)
     block = space.pack(rows, numbers).block
     names = _led_to(Index.DEGREE)
-    columns = file.columns(dict.fromkeys(names, INT32), n_rows)
+    columns = file.columns(dict.fromkeys(names, np.int32), n_rows)
     stored = np.column_stack([columns[name] for name in names])
     if stored.min() < -1 or stored.max() >= n_rows:
         raise ValueError(f"{file.url} contains no index of {n_rows} rows")
@@ -291,8 +291,8 @@ def _load_index(
 
 
 def _load_graph(starts: StoredFile, edges: StoredFile, n_rows: int) -> NeighborGraph:
-    firsts = starts.columns({"start": INT64}, n_rows + 1)["start"]
-    found = edges.columns({"target": INT32, "length": FLOAT64})
+    firsts = starts.columns({"start": np.int64}, n_rows + 1)["start"]
+    found = edges.columns({"target": np.int32, "length": np.float64})
     graph = NeighborGraph(firsts, found["target"], found["length"])
     _check_graph(graph, edges.url)
     return graph

@@ -32,7 +32,6 @@ from lpe_dask.storage import (
     disk_full_context,
     retried,
     single_line,
-    write_arrays,
 )
 from lpe_dask.tasks import SpoolEntry, is_shared, spool_at, spool_location
 
@@ -185,7 +184,7 @@ def _write(url: str, arrays: Sequence[NDArray[Any]]) -> None:
         disk_full_context(url.rsplit("/", 1)[0], or_else),
         fsspec.open(url, "wb", auto_mkdir=False) as file,
     ):
-        write_arrays(file, arrays)
+        ArrayFile.write(file, arrays)
 
 
 @retried

@@ -9,7 +9,7 @@ import pytest
 
 from hostile import ATTACKS, limited
 from lpe_dask.model.persistence.checkpoint import Checkpoint
-from lpe_dask.storage import numeric_parquet
+from lpe_dask.storage import StoredFile, check_footer
 
 READ = """
 import sys
@@ -101,14 +101,14 @@ def test_check_footer__takes_what_arrow_writes(tmp_path):
     pq.write_table(pa.table({"x": np.arange(10**5)}), path, row_group_size=100)
 
     with open(path, "rb") as file:
-        numeric_parquet.check_footer(file)
+        check_footer(file)
         assert pq.read_metadata(file).num_rows == 10**5
 
 
 @pytest.mark.parametrize("number", [-1, 3, 2**40])
 def test_checkpoint__of_rows_that_are_not_there_is_not_known(tmp_path, caplog, number):
     values = {"number": np.array([0, number]), "statistic": np.array([1.0, 2.0])}
-    numeric_parquet.write_columns(str(tmp_path / "rows-1.parquet"), values)
+    StoredFile.write(str(tmp_path / "rows-1.parquet"), values)
 
     assert np.isnan(Checkpoint(str(tmp_path)).known(3)).all()
     assert "has numbers of no rows" in caplog.text

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from calling import THREADS, invoke
+from lpe_dask.cli.messages import sanitize
 
 #: Clear the screen, set its title, ring; C1 of eight bits; NUL; turn the direction around.
 EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\0\r\u202e\u2028"
@@ -77,3 +78,8 @@ def test_commands__print_the_same_into_a_pipe(table, tmp_path):
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 2
     assert is_clean(done.stderr.decode())
+
+
+def test_sanitize__keeps_lines_and_cuts_long_ones():
+    assert sanitize("a\nb") == "a\nb"
+    assert sanitize("x" * 10**6 + "\ny") == "x" * 5000 + " ... " + "x" * 5000 + "\ny"

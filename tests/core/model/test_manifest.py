@@ -35,7 +35,7 @@ from lpe_dask.model.persistence import loading
 from lpe_dask.model.persistence.manifest import MANIFEST_NAME
 from lpe_dask.model.persistence.model_folder import ModelFolder
 from lpe_dask.search import Scaling, plan
-from lpe_dask.storage.numeric_parquet import write_columns
+from lpe_dask.storage.numeric_parquet import StoredFile
 
 ONE_LINE = re.compile(r"no model can be loaded from (\S+): (\S+)( [^\n]+)\. [^.\n]+\.")
 RNG = np.random.default_rng(0)
@@ -533,7 +533,7 @@ def with_file(files, name, columns):
     """The files of a model with another one in the place of ``name``, and its hash."""
     content = content_of(files)
     with tempfile.TemporaryDirectory() as folder:
-        file = write_columns(f"{folder}/file", columns)
+        file = StoredFile.write(f"{folder}/file", columns)
         files = {**files, f"{content['data']}/{name}": Path(f"{folder}/file").read_bytes()}
     content["files"][name] = {"n_bytes": file.n_bytes, "sha256": file.sha256}
     return signed(files, content)

@@ -12,18 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from lpe_dask.storage import (
-    FLOAT64,
-    FLOATS,
-    INT32,
-    INT64,
-    columns_of,
-    parquet_of,
-    write_columns,
-)
+from lpe_dask.storage import StoredFile, columns_of, parquet_of
 from lpe_dask.storage.numeric_parquet import MAX_EXPANSION
 
-TYPES = {np.int32: INT32, np.int64: INT64, np.float64: FLOAT64, np.float32: FLOATS}
+TYPES = {of: of for of in (np.int32, np.int64, np.float64)} | {np.float32: np.floating}
 
 
 @given(
@@ -64,14 +56,14 @@ def parquet(table, **options):
 )
 def test_columns__of_another_kind_are_refused(table, why):
     with pytest.raises(ValueError, match=f"^file.*{why}"):
-        columns_of(parquet(table), {"x": FLOAT64}, "file")
+        columns_of(parquet(table), {"x": np.float64}, "file")
 
 
 def test_columns__of_another_length_are_refused():
     content = bytes(parquet_of({"x": np.zeros(5)}))
 
     with pytest.raises(ValueError, match=r"^file holds 5 rows instead of 6$"):
-        columns_of(content, {"x": FLOAT64}, "file", 6)
+        columns_of(content, {"x": np.float64}, "file", 6)
 
 
 def test_columns__that_would_fill_the_memory_are_refused():
@@ -82,7 +74,7 @@ def test_columns__that_would_fill_the_memory_are_refused():
     tracemalloc.start()
     before = pa.total_allocated_bytes()
     with pytest.raises(ValueError, match="declares 10000000 rows, more than"):
-        columns_of(content, {"x": FLOAT64}, "file")
+        columns_of(content, {"x": np.float64}, "file")
     assert pa.total_allocated_bytes() - before < 10**6
     assert tracemalloc.get_traced_memory()[1] < 10**6
     tracemalloc.stop()
@@ -92,7 +84,7 @@ def test_columns__of_equal_numbers_are_read():
     content = bytes(parquet_of({"x": np.zeros(2 * 10**6)}))
 
     assert len(content) * MAX_EXPANSION / 2 > 16 * 10**6
-    assert not columns_of(content, {"x": FLOAT64}, "file")["x"].any()
+    assert not columns_of(content, {"x": np.float64}, "file")["x"].any()
 
 
 CONTENT = bytes(parquet_of({"number": np.arange(60), "x": np.linspace(0, 1, 60)}))
@@ -108,7 +100,9 @@ def test_columns__of_any_bytes_are_numbers_or_refused(changes):
         content[place] = byte
 
     try:
-        found = columns_of(bytes(content), {"number": INT64, "x": FLOAT64}, "file", 60)
+        found = columns_of(
+            bytes(content), {"number": np.int64, "x": np.float64}, "file", 60
+        )
     except ValueError as error:
         assert str(error).startswith("file")  # noqa: PT017
     else:
@@ -123,7 +117,7 @@ def test_columns__of_different_lengths_are_refused():
         for byte in (119, 122):  # -60 and 61
             content = CONTENT[:place] + bytes([byte]) + CONTENT[place + 1 :]
             try:
-                columns_of(content, {"number": INT64, "x": FLOAT64}, "file")
+                columns_of(content, {"number": np.int64, "x": np.float64}, "file")
             except ValueError as error:
                 reasons.add(str(error))
 
@@ -132,7 +126,7 @@ def test_columns__of_different_lengths_are_refused():
 
 def test_stored_file__tells_when_it_was_changed(tmp_path):
     path = tmp_path / "file"
-    stored = write_columns(str(path), {"x": np.arange(3.0)})
+    stored = StoredFile.write(str(path), {"x": np.arange(3.0)})
     content = path.read_bytes()
 
     stored.check()
@@ -153,7 +147,7 @@ def test_stored_file__tells_when_it_was_changed(tmp_path):
 
 def test_stored_file__from_a_server_that_does_not_tell_its_size(tmp_path, monkeypatch):
     path = tmp_path / "file"
-    stored = write_columns(str(path), {"x": np.arange(3.0)})
+    stored = StoredFile.write(str(path), {"x": np.arange(3.0)})
     monkeypatch.setattr(LocalFileSystem, "size", lambda filesystem, path: None)
 
     stored.check_size()
