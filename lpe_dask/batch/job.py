@@ -30,7 +30,7 @@ from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.placeholders import shorten
 from lpe_dask.model import PARAMETERS
 from lpe_dask.tables import CsvOptions, ExcludedColumns, feature_columns
-from lpe_dask.tasks import MIN_WORKER_BYTES, seconds_of
+from lpe_dask.tasks import Workers, seconds_of
 
 #: Arguments of `LPE` that a file can contain -> their default values.
 DEFAULTS = {name: known.default for name, known in PARAMETERS.items() if known.is_option}
@@ -263,9 +263,9 @@ class ClusterSection(Section):
     scheduler_file: str | None = _key("a path", '"scheduler.json"', pattern=_PATH)
     workers: int | None = _key(_WHOLE, "4", ge=1)
     memory_limit: Annotated[int | None, BeforeValidator(_as_bytes)] = _key(
-        f"an amount of memory, of at least {MIN_WORKER_BYTES // 2**20}MiB",
+        f"an amount of memory, of at least {Workers.MIN_BYTES // 2**20}MiB",
         '"4GiB"',
-        ge=MIN_WORKER_BYTES,
+        ge=Workers.MIN_BYTES,
         le=2**63 - 1,
     )
     threads: int | None = _key(_WHOLE, "1", ge=1)

@@ -31,7 +31,7 @@ from lpe_dask.model import (
 )
 from lpe_dask.storage import Lock, redact
 from lpe_dask.tables import Paths
-from lpe_dask.tasks import active_client, check_versions
+from lpe_dask.tasks import Workers
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +98,7 @@ class Run:
         # A fit locks the folder of its model.
         reserved = nullcontext() if self.scoring is None else self.scoring.reserved()
         with self.errors_with_location(), reserved as lock, workers or nullcontext():
-            if (client := active_client()) is not None:
-                check_versions(client)
+            Workers.check_versions()
             return self.fit_and_score(lock)
 
     def errors_with_location(self) -> AbstractContextManager[None]:

@@ -14,7 +14,7 @@ from lpe_dask.model import Fitted
 from lpe_dask.monitoring import clopper_pearson_interval
 from lpe_dask.pvalues import dkw_band
 from lpe_dask.storage import Folder, package_versions, short_message
-from lpe_dask.tasks import peak_worker_bytes
+from lpe_dask.tasks import Workers
 
 #: The version of the format of a summary; keys may be added to it.
 _FORMAT = 1
@@ -91,7 +91,7 @@ def score_summary(
         "alpha": alpha,
         "fdr": made_from.settings["fdr"],
         "parameters": model.parameters | {"alpha": alpha},
-        "peak_worker_bytes": peak_worker_bytes(),
+        "peak_worker_bytes": Workers.peak_bytes(),
         "versions": package_versions(*_PACKAGES),
         FINGERPRINT_KEY: made_from.content(),
     }

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import dask
 from dask import threaded
-from dask.system import CPU_COUNT
 
 from lpe_dask.cli.interrupts import deferred_signals
 from lpe_dask.cli.outcome import UnavailableError
@@ -26,16 +25,12 @@ from lpe_dask.storage import Folder
 from lpe_dask.tasks import (
     SpoolEntry,
     Workers,
-    active_workers,
-    await_first_worker,
     disable_gc_diagnosis,
     logging_from,
-    memory_of_machine,
-    processes_and_threads,
+    processes_of_machine,
     spool_at,
     temporary_location,
     timeout,
-    workers_of_machine,
 )
 
 if TYPE_CHECKING:
@@ -102,7 +97,7 @@ class WorkerChoice:
             return self
         try:
             with _in_this_process():
-                workers, sizes = active_workers(), sizes_of()
+                workers, sizes = Workers.active(), sizes_of()
                 seconds = sizes.seconds(workers.n_threads)
                 if seconds > START_SECONDS or not sizes.fit_into(workers):
                     return self
@@ -136,7 +131,7 @@ class WorkerChoice:
         """
         if self.joins_cluster:
             with self.open():
-                found = replace(active_workers(wait=True), start_seconds=LOAD_SECONDS)
+                found = replace(Workers.active(wait=True), start_seconds=LOAD_SECONDS)
                 yield lambda sizes: found
             return
         with _in_this_process():
@@ -144,18 +139,13 @@ class WorkerChoice:
 
     def _planned(self, sizes: Workload) -> Workers:
         if self.resolve(lambda: sizes).joins_cluster:
-            return replace(active_workers(), start_seconds=LOAD_SECONDS)
-        return workers_of_machine(*self._processes(), START_SECONDS)
+            return replace(Workers.active(), start_seconds=LOAD_SECONDS)
+        return Workers.of_machine(*self._processes(), START_SECONDS)
 
     def _processes(self) -> tuple[int, int, int]:
         """Return how many workers to start here, and threads and bytes of each."""
-        n_workers, threads = self.section.workers, self.section.threads
-        if n_workers is None and threads is None:
-            n_workers, threads = processes_and_threads()
-        n_workers = n_workers or max(1, CPU_COUNT // (threads or 1))
-        threads = threads or max(1, CPU_COUNT // n_workers)
-        limit = self.section.memory_limit or memory_of_machine() // n_workers
-        return n_workers, threads, limit
+        section = self.section
+        return processes_of_machine(section.workers, section.threads, section.memory_limit)
 
     @contextmanager
     def _distributed(self) -> Iterator[None]:
@@ -223,7 +213,7 @@ class WorkerChoice:
         stack.enter_context(dask.config.set(scheduler=client))  # takes effect when made
         seconds = timeout("first-worker")
         try:
-            await_first_worker(client, seconds)
+            Workers.await_first(client, seconds)
         except TimeoutError as error:
             raise UnavailableError(
                 f"the scheduler at {address} has had no worker for {seconds:g} seconds. "

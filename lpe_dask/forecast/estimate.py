@@ -43,7 +43,7 @@ from lpe_dask.tables import (
     select_columns,
     with_csv,
 )
-from lpe_dask.tasks import Workers, active_workers, eager_scope
+from lpe_dask.tasks import Workers, eager_scope
 
 
 @redact_errors()
@@ -115,7 +115,7 @@ def plan(
     >>> forecast.pairs, forecast.fits
     (9000000, True)
     """
-    workers = active_workers(wait=True)
+    workers = Workers.active(wait=True)
     if is_job(data):
         data, date = Run.prepare(next_job(data, date)), None
     return make_forecast(
@@ -326,7 +326,7 @@ def _sampled_categories(
 
 
 def _collection(table: Table) -> _Input:
-    sample = sample_table(table.rows, None, active_workers().n_threads)
+    sample = sample_table(table.rows, None, Workers.active().n_threads)
     return _Input(table, sample, table.rows.shape[1])
 
 
@@ -350,7 +350,7 @@ def _sampled(
     """Return a table; its minima, if they are not known, as some partitions have them."""
     try:
         table = read_table(X, categories=categories, minima=minima or NO_OFFSETS)
-        sample = sample_table(table.rows, counted, active_workers().n_threads)
+        sample = sample_table(table.rows, counted, Workers.active().n_threads)
     except PrecisionError:
         if minima is not None:
             raise

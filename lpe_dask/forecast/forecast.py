@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lpe_dask.search import MemoryEstimate, SearchPlan
-from lpe_dask.tasks import USABLE_SHARE
+from lpe_dask.tasks import Workers
 
 #: Seconds in a minute, hour and day, from which on a time is given in them.
 _UNITS = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
@@ -147,7 +147,7 @@ class Forecast:
 
     def _memory(self) -> str:
         place = "in a spool on disk" if self.is_spooled else "in the memory of each worker"
-        usable = int(USABLE_SHARE * self.memory_limit)
+        usable = int(Workers.USABLE_SHARE * self.memory_limit)
         fits = "" if self.fits else "; this does not fit"
         return (
             f"{_mebibytes(self.worker_bytes)} a worker at most, of "

@@ -306,8 +306,7 @@ class LPE(OutlierMixin, BaseEstimator):
         from lpe_dask.model.fitting import fit_model
 
         parameters = self.get_params(deep=False)
-        if (client := tasks.active_client()) is not None:
-            tasks.check_versions(client)
+        tasks.Workers.check_versions()
         # The last fit is forgotten before the search, which needs its memory.
         fitted = fit_model(
             parameters, X, on_start=self._forget, for_own=for_own, advises=advises

@@ -25,13 +25,7 @@ from lpe_dask.search.plan import (
     plan_search,
     reference_row_bytes,
 )
-from lpe_dask.tasks import (
-    KERNEL_BYTES,
-    PROCESS_BYTES,
-    USABLE_SHARE,
-    Workers,
-    active_workers,
-)
+from lpe_dask.tasks import Workers
 
 #: What a task takes for a partition of a frame that it reads, as a multiple of its size in
 #: float64: what is read, decoded and made rows, and what allocators keep of that (measured,
@@ -62,14 +56,14 @@ def plan_for_active_workers(shape: ProblemSize, *, wait: bool = False) -> Search
     ----------
     shape : ProblemSize
     wait : bool, default=False
-        As in `active_workers`. Without a worker ever seen nothing is refused.
+        As in `Workers.active`. Without a worker ever seen nothing is refused.
 
     Raises
     ------
     MemoryError
         If a worker cannot hold what a task needs.
     """
-    workers = active_workers(wait=wait)
+    workers = Workers.active(wait=wait)
     estimate = MemoryEstimate.of(shape, workers)
     if workers.is_known:
         estimate.check(workers.memory_limit)
@@ -99,7 +93,7 @@ class MemoryEstimate:
             shape = replace(shape, block_rows=shape.block_rows or configured)
         # A process takes its part first: of small workers, most of what they have.
         limit = workers.memory_limit
-        for_data = max(limit - PROCESS_BYTES - KERNEL_BYTES, limit // 4)
+        for_data = max(limit - Workers.PROCESS_BYTES - Workers.KERNEL_BYTES, limit // 4)
         given = workers.n_threads, workers.threads, for_data
         estimate = cls(plan_search(shape, *given))
         if shape.is_spooled is not None or estimate.fits(limit):
@@ -234,7 +228,7 @@ class MemoryEstimate:
     def process(self) -> int:
         """Of a process without data."""
         library = LIBRARY_BYTES if self.plan.shape.is_indexed else 0
-        return PROCESS_BYTES + KERNEL_BYTES + library
+        return Workers.PROCESS_BYTES + Workers.KERNEL_BYTES + library
 
     @property
     def worker(self) -> int:
@@ -244,13 +238,13 @@ class MemoryEstimate:
 
     def fits(self, memory_limit: int) -> bool:
         """Return whether a worker of ``memory_limit`` bytes can hold this."""
-        return self.worker <= int(USABLE_SHARE * memory_limit)
+        return self.worker <= int(Workers.USABLE_SHARE * memory_limit)
 
     def check(self, memory_limit: int) -> None:
         """Raise `MemoryError` if a worker of ``memory_limit`` bytes cannot hold this."""
         if self.fits(memory_limit):
             return
-        usable, shape = int(USABLE_SHARE * memory_limit), self.plan.shape
+        usable, shape = int(Workers.USABLE_SHARE * memory_limit), self.plan.shape
         remedy = ""
         if self.graph > 0:
             remedy = (

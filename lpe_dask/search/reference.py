@@ -49,7 +49,7 @@ from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.storage import StoredFile
 from lpe_dask.tables import Table, systematic_sample, to_verified_series
-from lpe_dask.tasks import LocalValue, active_workers, compute, freeze, to_task
+from lpe_dask.tasks import LocalValue, Workers, compute, freeze, to_task
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ class Reference:
         largest = _largest(sizes)
         if largest is None and plan.is_spooled:  # which each task reads as a whole
             largest = max_rows
-        shares = plan.query_shares(len(sizes), active_workers().n_threads, largest)
+        shares = plan.query_shares(len(sizes), Workers.active().n_threads, largest)
         if plan.is_spooled:
             self._keep(plan)
         searched = self._searched(plan, statistic, weight, approximation)
@@ -297,7 +297,7 @@ class Reference:
         """Return the blocks to search exactly, kept, and how many tasks share a chunk."""
         sizes = rows.chunks[0]
         plan = self._plan(sizes)
-        n_threads = active_workers().n_threads
+        n_threads = Workers.active().n_threads
         shares = plan.query_shares(len(sizes), n_threads, _largest(sizes))
         self._keep(plan)
         return self._searched(plan), shares

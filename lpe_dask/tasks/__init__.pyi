@@ -12,7 +12,6 @@ from .dask_internals import disable_gc_diagnosis as disable_gc_diagnosis
 from .dask_internals import is_tokenizing as is_tokenizing
 from .dask_internals import logging_from as logging_from
 from .dask_internals import meta_of as meta_of
-from .dask_internals import processes_and_threads as processes_and_threads
 from .dask_internals import rename_aliases as rename_aliases
 from .dask_internals import simplified as simplified
 from .dask_internals import source_names as source_names
@@ -25,7 +24,6 @@ from .graph import merge_tasks as merge_tasks
 from .graph import new_array as new_array
 from .graph import new_tasks as new_tasks
 from .graph import versioned_task as versioned_task
-from .memory import memory_of_machine as memory_of_machine
 from .notices import TOPIC as TOPIC
 from .notices import notify as notify
 from .spool import SpoolEntry as SpoolEntry
@@ -49,15 +47,7 @@ from .transfer import to_task as to_task
 from .transfer import to_tasks as to_tasks
 from .transfer import unwrap as unwrap
 from .versions import VersionedFunction as VersionedFunction
-from .versions import check_versions as check_versions
-from .worker_pool import KERNEL_BYTES as KERNEL_BYTES
-from .worker_pool import MIN_WORKER_BYTES as MIN_WORKER_BYTES
-from .worker_pool import PROCESS_BYTES as PROCESS_BYTES
-from .worker_pool import USABLE_SHARE as USABLE_SHARE
 from .worker_pool import Workers as Workers
 from .worker_pool import active_client as active_client
-from .worker_pool import active_workers as active_workers
-from .worker_pool import await_first_worker as await_first_worker
 from .worker_pool import is_submitting as is_submitting
-from .worker_pool import peak_worker_bytes as peak_worker_bytes
-from .worker_pool import workers_of_machine as workers_of_machine
+from .worker_pool import processes_of_machine as processes_of_machine

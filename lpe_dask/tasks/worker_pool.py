@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import dask
@@ -26,21 +26,6 @@ logger = logging.getLogger(__name__)
 
 #: Bytes of a worker of which nothing is known. A search is cut to suit it, and not refused.
 ASSUMED_BYTES = 2 * 2**30
-
-#: Bytes of a worker process before any data: interpreter, Dask, pandas, PyArrow, numba, and
-#: what else its tasks import (208 MiB measured).
-PROCESS_BYTES = 215 * 2**20
-
-#: What compiled kernels take in a process that runs them: the types of numba, LLVM, and
-#: machine code (95 MiB measured). One that finds none in numba's cache takes 275 MiB more
-#: to compile them.
-KERNEL_BYTES = 95 * 2**20
-
-#: Share of a worker's memory that a plan may use; Dask spills above 0.6.
-USABLE_SHARE = 0.6
-
-#: Least memory of a worker: below, a plan has nothing left for the data of small tables.
-MIN_WORKER_BYTES = 540 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +49,119 @@ class Workers:
         Until they are ready, where a run is only planned.
     """
 
+    #: Bytes of a worker process before any data: interpreter, Dask, pandas, PyArrow, numba,
+    #: and what else its tasks import (208 MiB measured).
+    PROCESS_BYTES: ClassVar[int] = 215 * 2**20
+
+    #: What compiled kernels take in a process that runs them: the types of numba, LLVM, and
+    #: machine code (95 MiB measured). One that finds none in numba's cache takes 275 MiB
+    #: more to compile them.
+    KERNEL_BYTES: ClassVar[int] = 95 * 2**20
+
+    #: Share of a worker's memory that a plan may use; Dask spills above 0.6.
+    USABLE_SHARE: ClassVar[float] = 0.6
+
+    #: Least memory of one: below, a plan has nothing left for the data of small tables.
+    MIN_BYTES: ClassVar[int] = 540 * 2**20
+
     n_threads: int
     threads: int
     memory_limit: int
     is_known: bool = True
     is_cluster: bool = False
     start_seconds: float = 0.0
+
+    @classmethod
+    def active(cls, *, wait: bool = False) -> Workers:
+        """Return the workers that a compute would use now.
+
+        The configuration key ``lpe-dask.memory-limit`` lowers, never raises, what is found.
+
+        Parameters
+        ----------
+        wait : bool, default=False
+            What to do about a cluster that has no worker yet, such as an adaptive one.
+            True, for what is computed at once: ask it for one, and wait as long as a
+            compute would. False, for what is lazy: nothing is computed, and the workers are
+            assumed.
+
+        Raises
+        ------
+        ImportError
+            If one of them has another version of this package, or none.
+        """
+        client = active_client()
+        if client is None:
+            in_task = dask_internals.is_in_task()
+            return _limited(_task_workers() if in_task else _local_workers())
+        found = _cluster_workers(client, wait)
+        if not is_checked(client):
+            check_versions(client)
+        return _limited(found)
+
+    @classmethod
+    def of_machine(
+        cls, n_workers: int, threads: int, memory_limit: int, start_seconds: float
+    ) -> Workers:
+        """Return worker processes of this machine that are yet to be started.
+
+        Parameters
+        ----------
+        n_workers, threads, memory_limit : int
+            As `processes_of_machine` gives them; the machine and the configuration lower
+            the memory.
+        start_seconds : float
+            Until they are ready.
+        """
+        return _limited(
+            Workers(
+                n_workers * threads, threads, min(memory_limit, memory_of_machine()),
+                is_cluster=True, start_seconds=start_seconds,
+            )
+        )  # fmt: skip
+
+    @staticmethod
+    def check_versions() -> None:
+        """Ask the active workers of a cluster, and its scheduler, for their version.
+
+        Raises
+        ------
+        ImportError
+            If one of them has another version of this package, or none.
+        """
+        if (client := active_client()) is not None:
+            check_versions(client)
+
+    @staticmethod
+    def await_first(client: Any, seconds: float | None = None) -> None:
+        """Wait until some worker has run a task; the cluster may start one for it.
+
+        Raises
+        ------
+        TimeoutError
+            If there is none for so many seconds.
+        """
+        if not _known_workers(client):
+            logger.info("waiting for the first worker of %s", client.scheduler.address)
+        task = client.submit(int, key=f"lpe-first-worker-{uuid4().hex}")
+        with announced(Computation(1)):
+            task.result(timeout=seconds)
+
+    @staticmethod
+    def peak_bytes() -> int | None:
+        """Return the most memory that an active worker has had in use; None if unknown.
+
+        Without a client, that is this process.
+        """
+        client = active_client()
+        try:
+            if client is None:
+                return peak_process_bytes()
+            peaks = client.run(peak_process_bytes, callback_timeout=timeout("look"))
+            return max(peaks.values(), default=None)
+        except Exception as error:  # not worth a run that is complete
+            logger.info("the peak memory of the workers is unknown: %r", error)
+            return None
 
 
 def active_client() -> Any | None:
@@ -90,58 +182,21 @@ def is_submitting() -> bool:
     return dask_internals.is_submitting(active_client())
 
 
-def active_workers(*, wait: bool = False) -> Workers:
-    """Return the workers that a compute would use now.
+def processes_of_machine(
+    n_workers: int | None, threads: int | None, memory_limit: int | None
+) -> tuple[int, int, int]:
+    """Return how many workers to start on this machine, and threads and bytes of each.
 
-    The configuration key ``lpe-dask.memory-limit`` lowers, never raises, what is found.
-
-    Parameters
-    ----------
-    wait : bool, default=False
-        What to do about a cluster that has no worker yet, such as an adaptive one. True,
-        for what is computed at once: ask it for one, and wait as long as a compute would.
-        False, for what is lazy: nothing is computed, and the workers are assumed.
-
-    Raises
-    ------
-    ImportError
-        If one of them has another version of this package, or none.
+    Each is as given, or suits this machine: by default as `LocalCluster` chooses them.
     """
-    client = active_client()
-    if client is not None:
-        found = _cluster_workers(client, wait)
-        if not is_checked(client):
-            check_versions(client)
-        return _apply_memory_limit(found)
-    return _apply_memory_limit(
-        _task_workers() if dask_internals.is_in_task() else _local_workers()
-    )
+    if n_workers is None and threads is None:
+        n_workers, threads = dask_internals.processes_and_threads()
+    n_workers = n_workers or max(1, CPU_COUNT // (threads or 1))
+    threads = threads or max(1, CPU_COUNT // n_workers)
+    return n_workers, threads, memory_limit or memory_of_machine() // n_workers
 
 
-def workers_of_machine(
-    n_workers: int, threads: int, memory_limit: int, start_seconds: float
-) -> Workers:
-    """Return worker processes of this machine that are yet to be started.
-
-    Parameters
-    ----------
-    n_workers : int
-    threads : int
-        Of each.
-    memory_limit : int
-        Bytes of each, at most what the machine has.
-    start_seconds : float
-        Until they are ready.
-    """
-    return _apply_memory_limit(
-        Workers(
-            n_workers * threads, threads, min(memory_limit, memory_of_machine()),
-            is_cluster=True, start_seconds=start_seconds,
-        )
-    )  # fmt: skip
-
-
-def _apply_memory_limit(found: Workers) -> Workers:
+def _limited(found: Workers) -> Workers:
     """Return workers with the memory that the configuration leaves them."""
     configured = dask.config.get("lpe-dask.memory-limit", None)
     if configured is None:
@@ -153,7 +208,7 @@ def _apply_memory_limit(found: Workers) -> Workers:
 def _cluster_workers(client: Any, wait: bool) -> Workers:
     known = _known_workers(client)
     while wait and not known:
-        await_first_worker(client)
+        Workers.await_first(client)
         known = _known_workers(client)
     if not known:
         return Workers(CPU_COUNT, 1, ASSUMED_BYTES, is_known=False, is_cluster=True)
@@ -167,21 +222,6 @@ def _known_workers(client: Any) -> list[dict[str, Any]]:
     return list(client.scheduler_info(n_workers=-1)["workers"].values())
 
 
-def await_first_worker(client: Any, seconds: float | None = None) -> None:
-    """Wait until some worker has run a task; the cluster may start one for it.
-
-    Raises
-    ------
-    TimeoutError
-        If there is none for so many seconds.
-    """
-    if not _known_workers(client):
-        logger.info("waiting for the first worker of %s", client.scheduler.address)
-    task = client.submit(int, key=f"lpe-first-worker-{uuid4().hex}")
-    with announced(Computation(1)):
-        task.result(timeout=seconds)
-
-
 def _task_workers() -> Workers:
     """Return the thread of the task that this is, and its share of the worker."""
     worker = sys.modules["distributed"].get_worker()
@@ -192,19 +232,3 @@ def _task_workers() -> Workers:
 def _local_workers() -> Workers:
     threads = dask.config.get("num_workers", None) or CPU_COUNT
     return Workers(threads, threads, memory_of_machine())
-
-
-def peak_worker_bytes() -> int | None:
-    """Return the most memory that a worker has had in use so far; None if unknown.
-
-    Of the workers of the active client, or else of this process.
-    """
-    client = active_client()
-    try:
-        if client is None:
-            return peak_process_bytes()
-        peaks = client.run(peak_process_bytes, callback_timeout=timeout("look"))
-        return max(peaks.values(), default=None)
-    except Exception as error:  # not worth a run that is complete
-        logger.info("the peak memory of the workers is unknown: %r", error)
-        return None

@@ -23,12 +23,7 @@ from lpe_dask.cli.cluster import WorkerChoice
 from lpe_dask.search import plan as planning
 from lpe_dask.search.memory import MemoryEstimate
 from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic
-from lpe_dask.tasks.worker_pool import (
-    PROCESS_BYTES,
-    active_client,
-    active_workers,
-    peak_process_bytes,
-)
+from lpe_dask.tasks.worker_pool import Workers, active_client, peak_process_bytes
 from making import as_array, as_frame, forget_peak
 
 pytestmark = pytest.mark.skipif(
@@ -94,7 +89,7 @@ def check_bound(client, model, tables, n_rows, n_features, **shape):
             n_rows, n_features, Statistic(N_NEIGHBORS, None),
             partition_rows=n_rows // N_PARTITIONS, **shape,
         ),
-        active_workers(),
+        Workers.active(),
     )  # fmt: skip
     client.run(forget_peak)
     model.fit(nominal)
@@ -109,7 +104,7 @@ def check_bound(client, model, tables, n_rows, n_features, **shape):
 
     shown = {step: f"{n_bytes >> 20}" for step, n_bytes in peaks.items()}
     print(f"{n_rows} x {n_features}: planned {plan.worker >> 20} MiB, took {shown}")
-    assert max(peaks.values()) <= plan.worker <= active_workers().memory_limit, peaks
+    assert max(peaks.values()) <= plan.worker <= Workers.active().memory_limit, peaks
     return plan
 
 
@@ -126,7 +121,7 @@ def test_process_bytes__bound_a_worker_of_a_command_before_it_has_data(tmp_path)
         lpe_dask.score_files(tmp_path / "table", output=tmp_path / "out", report=False)
         peak_bytes = peak(active_client())
 
-    assert peak_bytes <= PROCESS_BYTES <= 220 * 2**20
+    assert peak_bytes <= Workers.PROCESS_BYTES <= 220 * 2**20
 
 
 @pytest.mark.cluster

@@ -15,7 +15,6 @@ from lpe_dask import LPE
 from lpe_dask.batch.job import (
     DEFAULTS,
     KEYS,
-    MIN_WORKER_BYTES,
     ClusterSection,
     Job,
     ModelSection,
@@ -24,6 +23,7 @@ from lpe_dask.batch.job import (
     Source,
 )
 from lpe_dask.batch.job_file import read_job
+from lpe_dask.tasks import Workers
 
 JOBS = sorted((Path(__file__).parents[3] / "jobs").glob("*.toml"))
 DAY = datetime.date(2026, 11, 20)
@@ -153,7 +153,7 @@ TIMES = {"'90s'": 90, "'30min'": 1800, "'1.5 h'": 5400, "45": 45, "0.5": 0.5}
 TAKEN = [
     (f"{SCORE}keep = []", "score", {"keep": ()}),
     *((f"{table}\n{SCORE}", "model", GEODESIC) for table in TABLES),
-    (f"{CLUSTER}memory_limit=566231040", "cluster", {"memory_limit": MIN_WORKER_BYTES}),
+    (f"{CLUSTER}memory_limit=566231040", "cluster", {"memory_limit": Workers.MIN_BYTES}),
     *(
         (f"{CLUSTER}memory_limit={x}", "cluster", {"memory_limit": parse_bytes(x[1:-1])})
         for x in AMOUNTS

@@ -353,9 +353,9 @@ def test_peak_process_bytes__has_another_source(tmp_path):
     assert worker_pool.peak_process_bytes(tmp_path / "no-such-file") > 2**25
 
 
-def test_peak_worker_bytes__is_that_of_the_largest_worker(monkeypatch):
+def test_peak_bytes__is_that_of_the_largest_worker(monkeypatch):
     peaks = {"tcp://a": 1, "tcp://b": 3, "tcp://c": 2}
     client = SimpleNamespace(run=lambda function, callback_timeout: peaks)
     monkeypatch.setattr(worker_pool, "active_client", lambda: client)
 
-    assert worker_pool.peak_worker_bytes() == 3
+    assert worker_pool.Workers.peak_bytes() == 3

@@ -20,7 +20,6 @@ from choosing import mostly_full
 from compiling import forget_work
 from lpe_dask.batch import ClusterSection, scoring
 from lpe_dask.batch.api import score_files
-from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli.cluster import WorkerChoice
 from lpe_dask.forecast import sample as samples
 from lpe_dask.forecast.estimate import _open, make_forecast
@@ -40,7 +39,8 @@ from lpe_dask.search.plan import (
 )
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tables.table_files import open_table
-from lpe_dask.tasks.worker_pool import Workers, active_client, active_workers
+from lpe_dask.tasks import worker_pool
+from lpe_dask.tasks.worker_pool import Workers, active_client
 
 GIB = 2**30
 
@@ -233,7 +233,7 @@ def test_plan__of_a_column_without_a_value_in_the_sampled_partitions(
 def test_steps__count_how_often_nominal_rows_are_read(files, scale, n_readings):
     """To be counted, to be put into blocks, and to learn a scale."""
     nominal = _open("nominal", None)
-    model = nominal.planned(active_workers(), checked_parameters({"scale": scale}))
+    model = nominal.planned(Workers.active(), checked_parameters({"scale": scale}))
 
     assert model.n_readings == n_readings
 
@@ -471,7 +471,7 @@ def test_worker_bytes__are_those_that_a_fit_checks(files, monkeypatch, calibrati
     assert forecast.worker_bytes == max(MemoryEstimate(plan).worker for plan in plans)
     assert forecast.plan.shape.calibration_rows == 200
     assert forecast.plan.shape.reads_frame
-    assert forecast.memory_limit == active_workers().memory_limit
+    assert forecast.memory_limit == Workers.active().memory_limit
     forecast.check()
 
 
@@ -763,7 +763,7 @@ def test_for_plan__are_the_workers_that_are_started():
             "distributed.comm.tls.client.cert": security.tls_client_cert,
             "distributed.comm.tls.client.key": security.tls_client_key,
         }
-        assert active_workers() == replace(foreseen, start_seconds=0.0)
+        assert Workers.active() == replace(foreseen, start_seconds=0.0)
         join = WorkerChoice(ClusterSection(scheduler=address))
         with dask.config.set(certificates), join.for_plan() as choose:
             joined = choose(MUCH)
@@ -772,7 +772,7 @@ def test_for_plan__are_the_workers_that_are_started():
 
 
 def test_for_plan__share_the_machine(monkeypatch):
-    monkeypatch.setattr(clusters, "memory_of_machine", lambda: 8 * GIB)
+    monkeypatch.setattr(worker_pool, "memory_of_machine", lambda: 8 * GIB)
     monkeypatch.setattr("distributed.deploy.utils.nprocesses_nthreads", lambda: (4, 2))
 
     with WorkerChoice(ClusterSection()).for_plan() as choose:

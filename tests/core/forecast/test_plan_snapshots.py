@@ -36,6 +36,15 @@ class Case(NamedTuple):
     arguments: Mapping[str, Any] = MappingProxyType({})
 
 
+class Chosen(NamedTuple):
+    """Stands for the workers that are active."""
+
+    workers: Workers
+
+    def active(self, **_: Any) -> Workers:
+        return self.workers
+
+
 def normal(n_rows, n_columns, n_chunks=64):
     """Make a function that draws independent columns: many prune little."""
     chunks = (-(-n_rows // n_chunks), n_columns)
@@ -116,7 +125,7 @@ def be_quick(set_to):
     "name", mostly_full(CASES, [name for name in CASES if "billion" not in name])
 )
 def test_plan__is_as_it_was(name, monkeypatch):
-    monkeypatch.setattr(estimate, "active_workers", lambda **_: CASES[name].workers)
+    monkeypatch.setattr(estimate, "Workers", Chosen(CASES[name].workers))
 
     with dask.config.set(scheduler="threads", num_workers=2):
         assert planned(CASES[name]) == json.loads(SNAPSHOTS.read_text())[name]
@@ -127,7 +136,7 @@ def main():
     be_quick(setattr)
     snapshots = {}
     for name, case in CASES.items():
-        estimate.active_workers = lambda case=case, **_: case.workers
+        estimate.Workers = Chosen(case.workers)
         snapshots[name] = planned(case)
     SNAPSHOTS.write_text(json.dumps(snapshots, indent=1) + "\n")
 

@@ -44,7 +44,7 @@ from lpe_dask.search.plan import (
 from lpe_dask.search.preparation import Preparation, Scaling
 from lpe_dask.search.quantile_scale import QuantileKnots
 from lpe_dask.tasks.transfer import LITERAL_BYTES, LocalValueTask, to_task
-from lpe_dask.tasks.worker_pool import USABLE_SHARE, Workers
+from lpe_dask.tasks.worker_pool import Workers
 from searching import all_distances, smallest
 
 GIB = 2**30
@@ -180,9 +180,9 @@ def test_own_shares__are_fewer_where_each_reads_a_spool():
 
 def test_needs__fit_into_all_memory_that_is_usable():
     needs = MemoryEstimate(planned(10**6, 64, 20, memory_limit=GIB, n_threads=2, threads=1))
-    enough = math.ceil(needs.worker / USABLE_SHARE)
+    enough = math.ceil(needs.worker / Workers.USABLE_SHARE)
 
-    assert int(USABLE_SHARE * enough) == needs.worker
+    assert int(Workers.USABLE_SHARE * enough) == needs.worker
     assert needs.fits(enough)
     assert not needs.fits(enough - 2)
 

@@ -17,7 +17,7 @@ from distributed import Client, Future, worker_client
 
 from choosing import mostly_slow
 from lpe_dask import LPE
-from lpe_dask.tasks import active_workers, compute, new_tasks
+from lpe_dask.tasks import Workers, compute, new_tasks
 from processes import local_cluster
 from waiting import eventually
 
@@ -198,7 +198,7 @@ def _fit_persisted(place):
 
 
 def test_workers__within_a_task_are_its_thread(client):
-    planned = client.submit(active_workers).result()
+    planned = client.submit(Workers.active).result()
     limits = client.run(lambda dask_worker: dask_worker.memory_manager.memory_limit)
     assert (planned.n_threads, planned.threads) == (1, 1)
     assert planned.memory_limit in limits.values()  # a worker here has one thread

@@ -20,18 +20,15 @@ from lpe_dask import LPE, __version__
 from lpe_dask.tasks import (
     Workers,
     active_client,
-    active_workers,
-    check_versions,
     compute,
     memory,
-    memory_of_machine,
     new_tasks,
     notify,
-    peak_worker_bytes,
     seconds_of,
     timeout,
 )
-from lpe_dask.tasks.versions import is_checked
+from lpe_dask.tasks.memory import memory_of_machine
+from lpe_dask.tasks.versions import check_versions, is_checked
 from waiting import eventually
 
 ROWS = np.random.default_rng(0).random((500, 2))
@@ -80,15 +77,15 @@ def test_workers__of_a_cluster_without_any_are_waited_for(caplog):
     caplog.set_level("INFO", logger="lpe_dask")
 
     with dask.config.set(scheduler=Cluster().get):
-        assert active_workers(wait=True) == Workers(3, 3, 2**33, is_cluster=True)
-        assert active_workers(wait=True) == Workers(3, 3, 2**33, is_cluster=True)
+        assert Workers.active(wait=True) == Workers(3, 3, 2**33, is_cluster=True)
+        assert Workers.active(wait=True) == Workers(3, 3, 2**33, is_cluster=True)
 
     assert caplog.messages == ["waiting for the first worker of tcp://10.0.0.1:8786"]
 
 
 def test_workers__that_nobody_knows_are_assumed_and_not_claimed():
     with dask.config.set(scheduler=Cluster().get):
-        assert not active_workers().is_known
+        assert not Workers.active().is_known
 
 
 def test_lazy_scores__are_not_refused_for_workers_that_nobody_knows():
@@ -116,11 +113,11 @@ def test_fit__asks_an_adaptive_cluster_for_its_first_worker():
         Client(cluster) as client,
     ):
         cluster.adapt(minimum=0, maximum=1, interval="50ms")
-        assert not active_workers().is_known
+        assert not Workers.active().is_known
 
         model = LPE(3).fit(X)
 
-        assert active_workers() == Workers(1, 1, 2**34, is_cluster=True)
+        assert Workers.active() == Workers(1, 1, 2**34, is_cluster=True)
         p_values = model.score_samples(X).compute()
         assert not [key for key in client.futures if "first-worker" in key]
 
@@ -128,33 +125,33 @@ def test_fit__asks_an_adaptive_cluster_for_its_first_worker():
 
 
 @pytest.mark.cluster
-def test_peak_worker_bytes__is_not_waited_for_long(client):
+def test_peak_bytes__is_not_waited_for_long(client):
     """A run that is complete is not held up by a worker that hangs."""
     stopped = next(iter(client.run(os.getpid).values()))
     os.kill(stopped, signal.SIGSTOP)
     try:
         with dask.config.set({"lpe-dask.timeouts.look": 1}):
-            assert peak_worker_bytes() is None
+            assert Workers.peak_bytes() is None
     finally:
         os.kill(stopped, signal.SIGCONT)
 
-    assert peak_worker_bytes() > 2**26
+    assert Workers.peak_bytes() > 2**26
 
 
 @pytest.mark.cluster
 def test_workers__of_the_client_that_would_compute(client):
     with dask.config.set(scheduler=client):
         assert active_client() is client
-        assert active_workers().is_cluster
+        assert Workers.active().is_cluster
         with dask.config.set(scheduler="threads"):
             assert active_client() is None
     with dask.config.set(scheduler=Cluster(*[__version__] * 3).get):
-        assert active_workers() == Workers(6, 3, 2**33, is_cluster=True)
+        assert Workers.active() == Workers(6, 3, 2**33, is_cluster=True)
 
 
 def test_workers__of_this_machine():
     with dask.config.set(scheduler="threads", num_workers=5):
-        found = active_workers()
+        found = Workers.active()
 
     assert found == Workers(5, 5, memory_of_machine())
     assert active_client() is None
@@ -164,7 +161,7 @@ def test_workers__of_this_machine():
 def test_workers__configured_memory(configured, expected):
     """It only lowers."""
     with dask.config.set({"lpe-dask.memory-limit": configured}):
-        assert active_workers().memory_limit == (expected or memory_of_machine())
+        assert Workers.active().memory_limit == (expected or memory_of_machine())
 
 
 @pytest.mark.cluster
@@ -228,7 +225,9 @@ def test_memory_of_machine__is_limited_by_the_shell():
     def limit():
         resource.setrlimit(resource.RLIMIT_RSS, (2**30, resource.RLIM_INFINITY))
 
-    program = "from lpe_dask.tasks import memory_of_machine; print(memory_of_machine())"
+    program = (
+        "from lpe_dask.tasks.memory import memory_of_machine; print(memory_of_machine())"
+    )
     child = subprocess.run(
         [sys.executable, "-c", program], preexec_fn=limit, capture_output=True, text=True
     )
