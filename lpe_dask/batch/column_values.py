@@ -16,8 +16,8 @@ from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.model import Fitted
 from lpe_dask.monitoring import NominalColumn
 from lpe_dask.storage import short_message
-from lpe_dask.tables import Table, count_new_values, frame_tasks, new_levels
-from lpe_dask.tasks import compute, new_tasks
+from lpe_dask.tables import Table, count_new_values, new_levels
+from lpe_dask.tasks import compute, frame_tasks, new_tasks
 
 logger = logging.getLogger(__name__)
 

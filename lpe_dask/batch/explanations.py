@@ -32,8 +32,8 @@ from lpe_dask.batch.row_selection import take
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Explanation, Fitted, ModelFolder
 from lpe_dask.storage import MASK, Folder, Lock, redact_errors
-from lpe_dask.tables import FileTable, frame_tasks, path_of
-from lpe_dask.tasks import compute, new_tasks
+from lpe_dask.tables import FileTable, path_of
+from lpe_dask.tasks import compute, frame_tasks, new_tasks
 
 #: Columns of a row in the summary, and characters of a text there.
 MAX_COLUMNS, MAX_CHARACTERS = 20, 200

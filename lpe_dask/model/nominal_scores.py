@@ -33,7 +33,7 @@ from lpe_dask.tables import (
     validated_rows,
     with_chunk_sizes,
 )
-from lpe_dask.tasks import LocalValue, new_array, slice_tasks
+from lpe_dask.tasks import LocalValue, new_array
 
 #: Columns of a file of them; the second only where p-values compare something else.
 _COLUMNS = ("statistic", "compared")
@@ -180,7 +180,7 @@ class NominalScores:
     def _stored(self, values: LocalValue, dtype: type[np.generic]) -> da.Array:
         """Return numbers on the client as a dask array in the chunks of the input."""
         edges = np.cumsum([0, *self.chunks]).tolist()
-        parts, entered = slice_tasks(values, edges)
+        parts, entered = values.slices(edges)
         return new_array("stored", parts, entered, (self.chunks,), np.empty(0, dtype))
 
 

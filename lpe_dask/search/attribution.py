@@ -42,7 +42,7 @@ from lpe_dask.search.plan import (
     listing_pass_rows,
     share_of,
 )
-from lpe_dask.tasks import as_local_value, new_tasks, slice_tasks, to_task
+from lpe_dask.tasks import LocalValue, new_tasks, to_task
 
 #: Of how many nearest rows shares are, where what is asked of a row names no K.
 _NEAREST_ROWS = 20
@@ -174,7 +174,7 @@ def _cut(
     if numbers is None:
         return [None] * queries.numblocks[0], []
     edges = np.cumsum([0, *queries.chunks[0]]).tolist()
-    return slice_tasks(as_local_value(numbers, "lpe-own"), edges)
+    return LocalValue.of(numbers, "lpe-own").slices(edges)
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

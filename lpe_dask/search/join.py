@@ -44,8 +44,7 @@ from lpe_dask.search.locality import by_nearest_box
 from lpe_dask.search.plan import Statistic, sample_neighbors, share_of
 from lpe_dask.tables import float_rows
 from lpe_dask.tasks import (
-    VersionedFunction,
-    as_frame_arguments,
+    map_partitions,
     new_array,
     new_tasks,
     notify,
@@ -252,9 +251,8 @@ def join_frame(frame: Any, searched: JoinInputs) -> Any:
     meta = pd.Series(dtype=np.float64, name="statistic")
     space = to_task(searched.space, "lpe-space")
     one_each = [space, searched.graph, searched.weight]
-    given = as_frame_arguments([*one_each, *searched.blocks])
-    fixed = searched.search, searched.is_weighed
-    return frame.map_partitions(VersionedFunction(_join_frame), *fixed, *given, meta=meta)
+    given = searched.search, searched.is_weighed, *one_each, *searched.blocks
+    return map_partitions(frame, _join_frame, *given, meta=meta)
 
 
 def self_join(

@@ -45,7 +45,6 @@ from .output_series import to_verified_series as to_verified_series
 from .parquet_files import N_READER_THREADS as N_READER_THREADS
 from .table import Table as Table
 from .table import chunk_array as chunk_array
-from .table import frame_tasks as frame_tasks
 from .table import read_table as read_table
 from .table import values_in_memory as values_in_memory
 from .table import with_chunk_sizes as with_chunk_sizes

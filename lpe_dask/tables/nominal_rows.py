@@ -22,7 +22,6 @@ from lpe_dask.tasks import (
     meta_of,
     new_array,
     new_tasks,
-    slice_tasks,
 )
 
 logger = logging.getLogger(__name__)
@@ -204,7 +203,7 @@ def select_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
     edges = np.cumsum([0, *rows.chunks[0]])
     starts = np.searchsorted(numbers, edges)
     used = np.flatnonzero(np.diff(starts)).tolist()
-    parts, entered = slice_tasks(LocalValue(numbers, "lpe-chosen"), starts.tolist())
+    parts, entered = LocalValue(numbers, "lpe-chosen").slices(starts.tolist())
     chosen = new_tasks("chosen", (parts[i] for i in used), entered)
     tasks = (
         (_take, (rows.name, i, 0), of_chunk.key, int(edges[i]))

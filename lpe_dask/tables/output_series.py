@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from dask.core import flatten
+from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
@@ -22,15 +23,11 @@ from lpe_dask.tables.interop import from_library, to_library
 from lpe_dask.tables.numeric import float_rows, number_type
 from lpe_dask.tasks import (
     LocalValue,
-    LocalValueTask,
-    as_frame_arguments,
     compute,
-    is_large,
-    is_shared,
+    map_partitions,
     new_array,
     new_tasks,
     to_task,
-    unwrap,
 )
 
 #: Constants that mix the hashes of rows: an odd number with random bits, and half a word.
@@ -55,7 +52,8 @@ def to_foreign(values: da.Array | NDArray[Any], name: str, kind: str) -> Any:
 def to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
     """Return the values as a dask Series with the index and partitions of a frame."""
     meta = _empty_series(name, values.dtype)
-    return _row_numbers(frame).map_partitions(_take_rows, name, *_whole(values), meta=meta)
+    numbers = _row_numbers(frame)
+    return map_partitions(numbers, _take_rows, name, *_whole(values), meta=meta)
 
 
 def to_verified_series(values: da.Array, name: str, frame: Any, rows: da.Array) -> Any:
@@ -77,18 +75,18 @@ def to_verified_series(values: da.Array, name: str, frame: Any, rows: da.Array) 
     # Not of a column: Dask may read small files together where it reads fewer columns.
     numbers = _row_numbers(hashes)
     whole = _whole(values, map_blocks([rows], row_hashes, name="hash", dtype=np.uint64))
-    return numbers.map_partitions(_take_checked_rows, name, hashes, *whole, meta=meta)
+    return map_partitions(numbers, _take_checked_rows, name, hashes, *whole, meta=meta)
 
 
-def _whole(*arrays: da.Array) -> list[Any]:
-    """Return each array as one argument of an operation of Dask's frames.
+def _whole(*arrays: da.Array) -> list[Delayed]:
+    """Return each array as one task.
 
     `dask.delayed` would give all that they are made of other keys: a cluster would make
     anew what it has.
     """
     parts = ([(array.name, i) for i in range(array.numblocks[0])] for array in arrays)
     tasks = ((np.concatenate, keys) for keys in parts)
-    return as_frame_arguments(new_tasks("whole", tasks, arrays))
+    return new_tasks("whole", tasks, arrays)
 
 
 def _row_numbers(frame: Any) -> Any:
@@ -118,18 +116,20 @@ def map_values(
         Of the result.
     """
     if isinstance(values, np.ndarray):
-        return function(values, *map(unwrap, arguments))
+        return function(values, *map(_unwrapped, arguments))
     if isinstance(values, pd.Series):
-        return _on_series(values, function, name, *map(unwrap, arguments))
+        return _on_series(values, function, name, *map(_unwrapped, arguments))
     if isinstance(values, da.Array):
         return map_blocks([values], function, *arguments, name=name, dtype=dtype)
     if (found := from_library(values)) is not None:
-        return to_library(function(found[0], *map(unwrap, arguments)), name, found[1])
-    entered = as_frame_arguments(
-        [to_task(argument, "lpe-shared") for argument in arguments]
-    )
+        return to_library(function(found[0], *map(_unwrapped, arguments)), name, found[1])
+    entered = [to_task(argument, "lpe-shared") for argument in arguments]
     meta = _empty_series(name, dtype)
-    return values.map_partitions(_on_series, function, name, *entered, meta=meta)
+    return map_partitions(values, _on_series, function, name, *entered, meta=meta)
+
+
+def _unwrapped(argument: Any) -> Any:
+    return argument.value if isinstance(argument, LocalValue) else argument
 
 
 def map_blocks(
@@ -202,28 +202,14 @@ def lookup_rows(
         Of the series.
     """
     edges, sums = np.cumsum([0, *chunks]), np.array(checksums)
-    known = as_frame_arguments(
-        [to_task(edges, "lpe-edges"), to_task(sums, "lpe-checksums")]
-    )
-    own = [_readable(held) for held in values]
-    entered = as_frame_arguments(
-        [to_task(argument, "lpe-shared") for argument in arguments]
-    )
+    known = [to_task(edges, "lpe-edges"), to_task(sums, "lpe-checksums")]
+    own = [held.readable() for held in values]
+    entered = [to_task(argument, "lpe-shared") for argument in arguments]
     # Not of the frame: rows that were checked would be kept until all before are counted.
-    return _row_numbers(source).map_partitions(
-        _look_up, name, function, frame, number_type(frame), *known, len(values), *own,
-        *entered, meta=_empty_series(name, float),
+    return map_partitions(
+        _row_numbers(source), _look_up, name, function, frame, number_type(frame), *known,
+        len(values), *own, *entered, meta=_empty_series(name, float),
     )  # fmt: skip
-
-
-def _readable(held: LocalValue) -> Any:
-    """Return an argument of which a task of a frame can read parts."""
-    is_stored = is_large(held.n_bytes) and is_shared()
-    return (
-        LocalValueTask(held)
-        if is_stored
-        else as_frame_arguments([to_task(held, "lpe-nominal")])[0]
-    )
 
 
 def _empty_series(name: str, dtype: Any) -> pd.Series:

@@ -14,13 +14,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
@@ -44,19 +42,14 @@ from lpe_dask.tables.table_files import is_path_like, read_frame
 from lpe_dask.tables.value_types import check_value_types, column_label, kind_of_type
 from lpe_dask.tasks import (
     LocalValue,
-    as_frame_arguments,
-    as_local_value,
     compute,
-    identity,
-    is_large,
+    frame_tasks,
+    map_partitions,
     meta_of,
     new_array,
     new_tasks,
-    rename_aliases,
-    simplified,
     source_names,
     to_task,
-    to_tasks,
     with_selection,
 )
 
@@ -112,19 +105,6 @@ class Source:
         """Return some columns of a lazy frame, so that no others are read."""
         X = select_positions(self.X, list(places))
         return replace(self, X=X, names=list(X.columns), meta=meta_of(X))
-
-
-def frame_tasks(frame: Any) -> tuple[list[Any], Delayed]:
-    """Return the keys of the partitions of a dask frame, and the graph that has them.
-
-    Only needed columns are read. A full optimization would also read several partitions as
-    one where columns were left out, but results have the partitions of the user.
-    """
-    read = simplified(frame)
-    keys = list(read.__dask_keys__())
-    source = f"lpe-frame-{uuid4().hex}"
-    graph = HighLevelGraph.from_collections(source, rename_aliases(read.__dask_graph__()))
-    return keys, Delayed(keys[0], graph, layer=source)
 
 
 def open_source(
@@ -330,8 +310,8 @@ def _objects(frame: pd.DataFrame) -> list[int]:
 
 def _entered(categories: Categories) -> Any:
     """Return the categories for tasks, which small ones let be one with what reads."""
-    held = as_local_value(categories, "lpe-categories")
-    is_carried = held.n_bytes <= CARRIED_BYTES and not is_large(held.n_bytes)
+    held = LocalValue(categories, "lpe-categories")
+    is_carried = held.n_bytes <= CARRIED_BYTES and not held.is_large
     return categories if is_carried else to_task(held, "")
 
 
@@ -357,11 +337,11 @@ def _of_partitions(
     names = pd.Index(columns, tupleize_cols=False)
     frame = read = source.checked_frame()
     if not (is_plain and source.is_in_files):
-        (entered,) = as_frame_arguments([_entered(categories)])
         meta = pd.DataFrame(index=source.meta.index, columns=names, dtype=encoder.dtype)
-        frame = read.map_partitions(
-            frame_of_part, entered, encoder, meta=meta, enforce_metadata=False
-        )
+        frame = map_partitions(
+            read, frame_of_part, _entered(categories), encoder, meta=meta,
+            enforce_metadata=False,
+        )  # fmt: skip
     read = read if is_plain else frame
     index = select_positions(read, [0])
     if source_names(index) == source_names(read):  # no less would be read
@@ -388,8 +368,8 @@ def chunk_array(array: NDArray[Any]) -> Callable[[], da.Array]:
 
 
 def _entered_rows(blocks: list[LocalValue], meta: NDArray[Any]) -> da.Array:
-    entered = to_tasks(blocks)
-    tasks = ((identity, block.key) for block in entered)
+    entered = LocalValue.tasks(blocks)
+    tasks = ((np.asanyarray, block.key) for block in entered)
     sizes = tuple(len(block.value) for block in blocks)
     return new_array("rows", tasks, entered, (sizes, (meta.shape[1],)), meta)
 

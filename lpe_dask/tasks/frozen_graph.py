@@ -64,7 +64,7 @@ def freeze(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
     name = f"{name}-{uuid4().hex}"
     own = {(name, i, 0): (identity, (rows.name, i, 0)) for i in range(rows.numblocks[0])}
     graph = HighLevelGraph.from_collections(name, own, dependencies=[rows])
-    futures = _pinned_futures(rows.dask) or futures_in(rows.dask)
+    futures = pinned_futures(rows.dask) or futures_in(rows.dask)
     if is_foreign and futures and active_client() is None:
         raise RuntimeError(
             "these rows were persisted on a cluster, and no client is active here. Make "
@@ -76,7 +76,7 @@ def freeze(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
     tasks = without_aliases(task_specs(optimized.dask))
     if is_foreign and active_client() is not None and transfer.is_shared():
         tasks = _move_literals_to_spool(tasks)
-    return da.Array(_graph_of(name, tasks, futures), name, rows.chunks, meta=meta)
+    return da.Array(graph_of(name, tasks, futures), name, rows.chunks, meta=meta)
 
 
 def reread_once(rows: da.Array, after: Delayed | None = None) -> da.Array:
@@ -113,26 +113,8 @@ def reread_once(rows: da.Array, after: Delayed | None = None) -> da.Array:
     return da.Array(whole, settled.name, rows.chunks, meta=meta_of(rows))
 
 
-def freeze_tasks(tasks: list[Delayed]) -> list[Delayed]:
-    """Return the same tasks, under the same keys, in a graph that is fused already.
-
-    They are computed by themselves first, which fuses nothing, and then as parts of arrays,
-    whose optimization fuses what it can.
-
-    Parameters
-    ----------
-    tasks : list of Delayed
-        They share one graph.
-    """
-    keys = [task.key for task in tasks]
-    graph = tasks[0].dask
-    fused = without_aliases(task_specs(da.optimize(graph, keys)))
-    name = f"lpe-settled-{uuid4().hex}"
-    whole = _graph_of(name, fused, _pinned_futures(graph))
-    return [Delayed(key, whole, layer=name) for key in keys]
-
-
-def _graph_of(name: str, tasks: dict[Any, Any], futures: list[Any]) -> HighLevelGraph:
+def graph_of(name: str, tasks: dict[Any, Any], futures: list[Any]) -> HighLevelGraph:
+    """Return a graph of tasks that keeps futures alive."""
     layers = {name: tasks}
     if futures:
         # No task reads it, so it is never run, nor sent.
@@ -150,21 +132,7 @@ def futures_in(graph: Mapping[Any, Any]) -> list[Any]:
     return [task for task in dict(graph).values() if isinstance(task, distributed.Future)]
 
 
-def check_available(tasks: list[Delayed]) -> None:
-    """Raise RuntimeError if tasks need rows that a client persisted which is not active."""
-    client = active_client()
-    for future in _pinned_futures(tasks[0].dask):  # all of them share one graph
-        if future.client is client and future.status not in ("cancelled", "lost"):
-            continue
-        raise RuntimeError(
-            "the nominal rows of this model were persisted with a client that is not the "
-            "active one, or their cluster lost them and the results computed from them. "
-            "Score while that client is active, or fit again. To avoid this, call "
-            "model.save(path) before and lpe_dask.load(path) after."
-        )
-
-
-def _pinned_futures(graph: Any) -> list[Any]:
+def pinned_futures(graph: Any) -> list[Any]:
     """Return the futures that a graph keeps alive."""
     layers = graph.layers if isinstance(graph, HighLevelGraph) else {}
     kept = [layer for name, layer in layers.items() if name.startswith(_PIN_LAYER)]

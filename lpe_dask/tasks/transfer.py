@@ -44,11 +44,6 @@ logger = logging.getLogger(__name__)
 LITERAL_BYTES = 2**20
 
 
-def is_large(n_bytes: int) -> bool:
-    """Return whether a value of so many bytes is too large to be sent inside a graph."""
-    return n_bytes > LITERAL_BYTES
-
-
 class LocalValue:
     """A value of this process that graphs name, large or small; nothing changes it.
 
@@ -69,16 +64,76 @@ class LocalValue:
         self._lock = ForkSafeLock()
         self._file: tuple[SpoolEntry, bool] | None = None
 
+    @classmethod
+    def of(cls, value: Any, name: str) -> LocalValue:
+        """Return a value as graphs name it; a `LocalValue` as it is."""
+        return value if isinstance(value, LocalValue) else cls(value, name)
+
     @property
     def n_bytes(self) -> int:
         """About the size of the value."""
         return int(sizeof(self.value))
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is too large to be sent inside a graph."""
+        return self.n_bytes > LITERAL_BYTES
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalValue, (self.value, self.name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
+
+    @staticmethod
+    def tasks(values: Sequence[LocalValue]) -> list[Delayed]:
+        """Return a task for each of some values, as `to_task` does.
+
+        Raises
+        ------
+        ValueError
+            If they are together too large for workers that share no storage; see
+            `call_scope`.
+        """
+        count_large({held.key: held.n_bytes for held in values if held.is_large})
+        return [held._task() for held in values]
+
+    def _task(self) -> Delayed:
+        if not self.is_large:
+            return Delayed(self.key, {self.key: self.value})
+        if is_shared():
+            return Delayed(self.key, {self.key: (LocalValueTask(self),)})
+        content, key = cloudpickle.dumps(self.value), f"{self.key}-whole"
+        starts = range(0, len(content), LITERAL_BYTES)
+        pieces = {
+            f"{self.key}-{i}": content[start : start + LITERAL_BYTES]
+            for i, start in enumerate(starts)
+        }
+        return Delayed(key, {**pieces, key: (_load_pieces, list(pieces))})
+
+    def slices(self, edges: Sequence[int]) -> tuple[list[Any], list[Delayed]]:
+        """Return tasks for consecutive rows of an array each, and what they depend on.
+
+        Where it is in a spool, a task reads no more than its rows.
+
+        Parameters
+        ----------
+        edges : sequence of int
+            Where parts begin and end.
+        """
+        parts = list(pairwise(edges))
+        if self._is_for_spool():
+            count_large({self.key: self.n_bytes})
+            return [(LocalValueTask(self).part, start, stop) for start, stop in parts], []
+        (whole,) = self.tasks([self])
+        return [(_part, whole.key, start, stop) for start, stop in parts], [whole]
+
+    def readable(self) -> LocalValueTask | Delayed:
+        """Return an argument of tasks which gives an array, or what has parts to read."""
+        return LocalValueTask(self) if self._is_for_spool() else self.tasks([self])[0]
+
+    def _is_for_spool(self) -> bool:
+        return self.is_large and is_shared()
 
     def written(self) -> tuple[SpoolEntry, bool]:
         """Return the file of the value, and whether it holds an array."""
@@ -126,7 +181,7 @@ class LocalValueTask:
 
     def __reduce__(self) -> tuple[Any, ...]:
         held = self._held
-        is_small = not self._is_one_of_many and not is_large(held.n_bytes)
+        is_small = not self._is_one_of_many and not held.is_large
         if is_small or not open_clients():
             return _unpickle, (held.value, held.key)
         try:
@@ -217,33 +272,7 @@ def to_task(value: Any, name: str) -> Delayed:
     """
     if is_dask_collection(value):
         return value
-    return to_tasks([as_local_value(value, name)])[0]
-
-
-def to_tasks(values: Sequence[LocalValue]) -> list[Delayed]:
-    """Return a task for each value, as `to_task` does.
-
-    Raises
-    ------
-    ValueError
-        If they are together too large for workers that share no storage; see `call_scope`.
-    """
-    count_large({held.key: held.n_bytes for held in values if is_large(held.n_bytes)})
-    return list(map(_as_task, values))
-
-
-def _as_task(held: LocalValue) -> Delayed:
-    if not is_large(held.n_bytes):
-        return Delayed(held.key, {held.key: held.value})
-    if is_shared():
-        return Delayed(held.key, {held.key: (LocalValueTask(held),)})
-    content, key = cloudpickle.dumps(held.value), f"{held.key}-whole"
-    starts = range(0, len(content), LITERAL_BYTES)
-    pieces = {
-        f"{held.key}-{i}": content[start : start + LITERAL_BYTES]
-        for i, start in enumerate(starts)
-    }
-    return Delayed(key, {**pieces, key: (_load_pieces, list(pieces))})
+    return LocalValue.tasks([LocalValue.of(value, name)])[0]
 
 
 def count_large(sizes: dict[str, int]) -> None:
@@ -257,63 +286,15 @@ def check_lazy(sizes: Iterable[int]) -> None:
 
     For those who know of values before they are there.
     """
-    large = {str(i): n_bytes for i, n_bytes in enumerate(sizes) if is_large(n_bytes)}
+    large = {str(i): n for i, n in enumerate(sizes) if n > LITERAL_BYTES}
     if large and not is_shared():
         CallScope(sizes=large).check()
-
-
-def as_local_value(value: Any, name: str) -> LocalValue:
-    """Return a value as graphs name it."""
-    return value if isinstance(value, LocalValue) else LocalValue(value, name)
-
-
-def unwrap(argument: Any) -> Any:
-    """Return the value of a `LocalValue`, and anything else as it is."""
-    return argument.value if isinstance(argument, LocalValue) else argument
 
 
 def is_shared() -> bool:
     """Return whether what is larger than a literal may go to storage when it is sent."""
     client = active_client()
     return client is None or is_storage_shared(client)
-
-
-def slice_tasks(held: LocalValue, edges: Sequence[int]) -> tuple[list[Any], list[Delayed]]:
-    """Return tasks for consecutive rows of an array each, and what they depend on.
-
-    Where it is in a spool, a task reads no more than its rows.
-
-    Parameters
-    ----------
-    held : LocalValue
-        Of an array.
-    edges : sequence of int
-        Where parts begin and end.
-    """
-    parts = list(pairwise(edges))
-    if is_large(held.n_bytes) and is_shared():
-        count_large({held.key: held.n_bytes})
-        return [(LocalValueTask(held).part, start, stop) for start, stop in parts], []
-    (whole,) = to_tasks([held])
-    return [(_part, whole.key, start, stop) for start, stop in parts], [whole]
-
-
-def as_frame_arguments(values: Sequence[Any]) -> list[Any]:
-    """Return tasks that give the same, to be arguments of an operation of Dask's frames.
-
-    Frames give a `Delayed` another key; one that is kept under its own must not be their
-    argument. Other collections and values are returned as they are.
-    """
-    name = f"for-{uuid4().hex}"
-    tasks = [value for value in values if isinstance(value, Delayed)]
-    graph: dict[Any, Any] = {}
-    for whole in {id(task.dask): task.dask for task in tasks}.values():  # blocks share one
-        graph |= whole
-    graph |= {f"{task.key}-{name}": (identity, task.key) for task in tasks}
-    return [
-        Delayed(f"{value.key}-{name}", graph) if isinstance(value, Delayed) else value
-        for value in values
-    ]
 
 
 # The functions below run inside tasks.

@@ -44,7 +44,12 @@ class VersionedFunction:
         """By which Dask names the tasks of frames."""
         return str(getattr(self.function, "__name__", "task"))
 
-    def __call__(self, *arguments: Any) -> Any:
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """By whose signature frames find out whether to tell a task its partition."""
+        return self.function
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Call the function; ImportError if this is another version."""
         if self.version != __version__:
             raise ImportError(
@@ -52,7 +57,7 @@ class VersionedFunction:
                 f"{self.version}. Install lpe_dask=={self.version} there, or stop that "
                 f"worker, and start the same again."
             )
-        return self.function(*arguments)
+        return self.function(*arguments, **keywords)
 
 
 def is_checked(client: Any) -> bool:

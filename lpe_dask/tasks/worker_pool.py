@@ -174,14 +174,6 @@ def active_client() -> Any | None:
     return None if dask_internals.is_in_task() else dask_internals.computing_client()
 
 
-def is_submitting() -> bool:
-    """Return whether this thread is in the middle of sending a graph to a scheduler.
-
-    Then it must not wait for results: the client's event loop may wait for this thread.
-    """
-    return dask_internals.is_submitting(active_client())
-
-
 def processes_of_machine(
     n_workers: int | None, threads: int | None, memory_limit: int | None
 ) -> tuple[int, int, int]:

@@ -140,7 +140,7 @@ def test_geodesic__survives_the_loss_of_the_worker_that_holds_the_graph():
 
     with local_cluster() as cluster, Client(cluster) as client:
         model.fit(points)
-        kept = futures_of(fitted_of(model).reference.graph._persisted)
+        kept = futures_of(fitted_of(model).reference.graph._made._persisted)
         (holders,) = client.who_has(kept).values()
         os.kill(client.run(os.getpid)[holders[0]], signal.SIGKILL)
         actual = model.score_samples(points[:500]).compute()

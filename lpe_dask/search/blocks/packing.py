@@ -35,7 +35,6 @@ from lpe_dask.tasks import (
     new_tasks,
     persist,
     to_task,
-    to_tasks,
 )
 
 
@@ -174,7 +173,7 @@ def _sorted_pieces(
     if entry is None:
         sizes = np.sum([piece.sizes() for piece in pieces], axis=0)
         held = [LocalValue(piece, "lpe-pieces") for piece in pieces]
-        return to_tasks(held), sizes, None
+        return LocalValue.tasks(held), sizes, None
     handles = [to_task(Handles(pieces, entry), "lpe-pieces")]
     return handles, np.sum(compute(*region_sizes(handles, len(pieces))), axis=0), None
 

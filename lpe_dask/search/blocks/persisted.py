@@ -23,20 +23,13 @@ from dask.delayed import Delayed
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.search.blocks.spool_blocks import Handles, SpoolFolder, new_entry
 from lpe_dask.tasks import (
+    FrozenTasks,
     LocalValue,
     SpoolEntry,
     active_client,
-    check_available,
     compute,
-    count_large,
-    counted,
     eager_scope,
-    freeze_tasks,
-    is_shared,
-    is_submitting,
-    is_tokenizing,
-    persist,
-    to_tasks,
+    pickling_purpose,
 )
 
 
@@ -52,12 +45,8 @@ class Blocks:
     """
 
     def __init__(self, make: Callable[[], list[Delayed]], n_blocks: int) -> None:
-        self._make = make
+        self._made = FrozenTasks(make)
         self._n_blocks = n_blocks
-        self._tasks: list[Delayed] | None = None
-        self._entered: dict[str, int] = {}  # large values in the tasks
-        self._was_shared = True  # whether these are in a spool
-        self._persisted: list[Delayed] = []
         self._values: list[LocalValue] = []
         self._in_spool = False
         self._token = uuid4().hex
@@ -78,10 +67,10 @@ class Blocks:
     def of(cls, make: Callable[[], list[Delayed]]) -> Self:
         """Return the blocks that tasks make, kept for the scheduler; computes."""
         blocks = cls(make, 0)
-        blocks._n_blocks = len(blocks._build_tasks())
+        blocks._n_blocks = len(blocks._made.tasks())
         blocks.keep()
         if blocks._values:  # nothing is made of the rows again
-            blocks._make, blocks._tasks = _not_rebuildable, None
+            blocks._made = FrozenTasks(_not_rebuildable)
         return blocks
 
     @classmethod
@@ -107,10 +96,10 @@ class Blocks:
             if self.is_available():
                 return
             if active_client() is None:
-                values = compute(*self._build_tasks())
+                values = compute(*self._made.tasks())
                 self._values = [LocalValue(value, "lpe-block") for value in values]
             else:
-                self._persisted = persist(self._build_tasks())
+                self._made.persist()
 
     def tasks(self) -> list[Delayed]:
         """Return a task for each, which gives a `InMemoryBlock`, or the graph.
@@ -125,34 +114,13 @@ class Blocks:
             If that is in this process, and too much to be sent.
         """
         if self._values:
-            return to_tasks(self._values)
+            return LocalValue.tasks(self._values)
         with self._lock:
-            return self._build_tasks()
+            return self._made.tasks()
 
     def is_available(self) -> bool:
         """Return whether the active scheduler finds them."""
-        if self._values:
-            return True
-        client = active_client()
-        if not all(_is_reachable(client, future) for future in self._futures()):
-            self._persisted = []
-        return bool(self._persisted)
-
-    def _build_tasks(self) -> list[Delayed]:
-        """Return the tasks that make them, all the way from the rows."""
-        client = active_client()
-        if self._entered and client is not None and is_shared() != self._was_shared:
-            self._tasks, self._persisted = None, []
-        if self._tasks is None:
-            with counted() as entered:
-                self._tasks = freeze_tasks(self._make())
-            self._entered, self._was_shared = entered, not entered or is_shared()
-        count_large(self._entered)
-        check_available(self._tasks)
-        return self._tasks
-
-    def _futures(self) -> list[Any]:
-        return [future for task in self._persisted for future in task.dask.values()]
+        return bool(self._values) or self._made.are_persisted()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Include the results: a copy of a model does not depend on a cluster."""
@@ -163,9 +131,10 @@ class Blocks:
                 "fit where they fit into memory."
             )
         kept: list[Any] = [held.value for held in self._values]
-        if not kept and is_tokenizing():
+        purpose = None if kept else pickling_purpose()
+        if purpose == "hash":
             kept = [self._token]  # of what is pickled now, only a hash is kept
-        if not kept and is_submitting():
+        if purpose == "graph":
             raise TypeError(
                 "a model that was fitted on a cluster keeps its nominal rows there, and "
                 "cannot be sent with a task (client.submit, client.map, delayed). Send a "
@@ -174,7 +143,7 @@ class Blocks:
             )
         if not kept:
             with eager_scope():
-                kept = list(compute(*self._build_tasks()))
+                kept = list(compute(*self._made.tasks()))
         return _unpickle, (self._n_blocks, kept)
 
 
@@ -223,8 +192,3 @@ def _unpickle(n_blocks: int, values: list[Any]) -> Blocks:
 
 def _not_rebuildable() -> list[Delayed]:
     raise AssertionError("values are never made again")
-
-
-def _is_reachable(client: Any, future: Any) -> bool:
-    """Return whether a client may still get a result from the future of a task."""
-    return future.client is client and future.status in ("pending", "finished")

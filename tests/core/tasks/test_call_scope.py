@@ -21,9 +21,7 @@ from lpe_dask.tasks import (
     eager_scope,
     lazy_scope,
     persist,
-    slice_tasks,
     to_task,
-    to_tasks,
     transfer,
 )
 from lpe_dask.tasks.shared_storage import is_storage_shared
@@ -90,7 +88,7 @@ def test_enter__sends_pieces_that_survive(client, cluster, value):
 def test_enter_parts__give_the_rows(client):
     edges = [0, 10, 10, len(LARGE)]
 
-    parts, depends = slice_tasks(LocalValue(LARGE, "lpe-test"), edges)
+    parts, depends = LocalValue(LARGE, "lpe-test").slices(edges)
 
     graph = {f"part-{i}": part for i, part in enumerate(parts)}
     for task in depends:
@@ -115,7 +113,7 @@ def test_enter__all_that_one_call_sends_has_a_limit(client, limits, call, most, 
     first, second = of_bytes(most // 2), of_bytes(most // 2 - 2 * overhead)
     with call():
         for _ in range(2):  # one that is entered twice is there once
-            to_tasks([first, second])
+            LocalValue.tasks([first, second])
         to_task(np.zeros(100), "lpe-test")  # a literal
 
         with pytest.raises(ValueError, match=allowed) as refused:

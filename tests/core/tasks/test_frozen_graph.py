@@ -220,12 +220,12 @@ def test_fit__keeps_blocks_of_rows_that_are_in_a_spool(client, tmp_path, monkeyp
     with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
         model = LPE(3, algorithm="brute").fit(ROWS)
         blocks = fitted_of(model).reference.blocks
-        kept = blocks._persisted
+        kept = blocks._made._persisted
 
         model.score_samples(from_array()).compute()
 
     assert kept
-    assert blocks._persisted is kept
+    assert blocks._made._persisted is kept
 
 
 @pytest.mark.cluster
@@ -244,6 +244,6 @@ def test_fit__keeps_persisted_rows(client, tmp_path, kind):
         X = AS_KIND[kind](tmp_path).persist()
     model = LPE(3).fit(X)
     del X
-    fitted_of(model).reference.blocks._persisted = []  # as if their workers were lost
+    fitted_of(model).reference.blocks._made._persisted = []  # as if their workers were lost
 
     np.testing.assert_array_equal(model.score_samples(ROWS[:20]), expected)

@@ -26,9 +26,9 @@ from choosing import mostly_full
 from lpe_dask.search.blocks.in_memory import RowsByRegion
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import SpoolFolder
-from lpe_dask.tasks import remove_spools, spool_at, spool_cleaner, to_task
+from lpe_dask.tasks import remove_spools, spool_cleaner, to_task
 from lpe_dask.tasks.dask_internals import clients_of_process
-from lpe_dask.tasks.spool import Spool
+from lpe_dask.tasks.spool import Spool, spool_at
 from lpe_dask.tasks.transfer import LITERAL_BYTES
 from waiting import eventually
 
@@ -244,7 +244,8 @@ def test_package__has_no_other_finalizers():
 LEFT_TO_THE_END = """
 import sys, threading, time
 from fsspec.implementations.local import LocalFileSystem
-from lpe_dask.tasks import remove_spools, spool_at
+from lpe_dask.tasks import remove_spools
+from lpe_dask.tasks.spool import spool_at
 
 def rm(filesystem, path, **options):
     removing.set()

@@ -14,14 +14,9 @@ from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE
-from lpe_dask.tasks import (
-    LocalValue,
-    LocalValueTask,
-    slice_tasks,
-    spool_at,
-    to_task,
-    transfer,
-)
+from lpe_dask.tasks import LocalValue, to_task, transfer
+from lpe_dask.tasks.spool import spool_at
+from lpe_dask.tasks.transfer import LocalValueTask
 from waiting import eventually
 
 SMALL = np.arange(12.0).reshape(4, 3)
@@ -164,7 +159,7 @@ def test_stored_value__reads_only_the_rows_of_a_part(client, place):
 def test_enter_parts__give_the_rows(client, value):
     edges = [0, 1, 1, len(value)]
 
-    parts, depends = slice_tasks(LocalValue(value, "lpe-test"), edges)
+    parts, depends = LocalValue(value, "lpe-test").slices(edges)
 
     graph = {f"part-{i}": part for i, part in enumerate(parts)}
     for task in depends:
