@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,10 +26,7 @@ from lpe_dask.tasks import (
     SpoolEntry,
     Workers,
     disable_gc_diagnosis,
-    logging_from,
     processes_of_machine,
-    spool_at,
-    temporary_location,
     timeout,
 )
 
@@ -170,7 +167,7 @@ class WorkerChoice:
             dask.config.set({"distributed.scheduler.worker-ttl": WORKER_TTL}),
         ):
             _check_semaphores(n_workers)
-            folder = spool_at(temporary_location()).folder("workers")
+            folder = SpoolEntry.local_folder("workers")
             cluster = start_cluster(
                 n_workers, threads, limit, of_local_cluster(), Folder(folder.url).path(),
                 dashboard=self.section.dashboard, debug=self.debug,
@@ -287,8 +284,11 @@ def _distributed_log_level(debug: bool) -> Iterator[Callable[[], object]]:
     """
     from lpe_dask.cli.local_cluster import LOG_LEVEL
 
+    # It sets levels of its loggers when it is imported; what they say passes its handlers.
+    handlers = logging.getLogger("distributed").handlers
+    streams = [some for some in handlers if isinstance(some, logging.StreamHandler)]
     with ExitStack() as stack:
-        stack.enter_context(logging_from(LOG_LEVEL))
+        stack.enter_context(_at_level(LOG_LEVEL, *streams))
         if debug:
             yield lambda: None
             return
@@ -296,20 +296,26 @@ def _distributed_log_level(debug: bool) -> Iterator[Callable[[], object]]:
         stack.enter_context(_muted_logger("asyncio"))  # logs requests that nobody waits for
 
         def silence() -> None:
-            stack.enter_context(logging_from(logging.CRITICAL))
+            stack.enter_context(_at_level(logging.CRITICAL, *streams))
             # The event loop of distributed.
             stack.enter_context(_muted_logger("tornado.application"))
 
         yield silence
 
 
+def _muted_logger(name: str) -> AbstractContextManager[None]:
+    """Return a context in which a logger is silent."""
+    return _at_level(logging.CRITICAL, logging.getLogger(name))
+
+
 @contextmanager
-def _muted_logger(name: str) -> Iterator[None]:
-    """Silence a logger while the context is open."""
-    muted = logging.getLogger(name)
-    level = muted.level
-    muted.setLevel(logging.CRITICAL)
+def _at_level(level: int, *muted: logging.Logger | logging.Handler) -> Iterator[None]:
+    """Let loggers or handlers drop what is below a level while the context is open."""
+    before = [(some, some.level) for some in muted]
+    for some in muted:
+        some.setLevel(level)
     try:
         yield
     finally:
-        muted.setLevel(level)
+        for some, own in before:
+            some.setLevel(own)

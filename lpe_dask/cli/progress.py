@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task
 from rich.table import Column
 from rich.text import Text
 
-from lpe_dask.tasks import Computation, Listener
+from lpe_dask.tasks import Computation
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +27,11 @@ LOG_SECONDS = 10.0
 #: Seconds after which a rate is meaningful.
 MIN_SECONDS = 0.5
 
+#: What shows how far a computation is; see `compute`.
+_Listener = Callable[[Computation], None]
 
-def show_progress(console: Console) -> AbstractContextManager[Listener]:
+
+def show_progress(console: Console) -> AbstractContextManager[_Listener]:
     """Return a context that shows rows done, their rate and the time left.
 
     Gives a listener of `compute`. On a terminal there is one line, kept up to date;
@@ -73,7 +76,7 @@ class _Description(ProgressColumn):
 
 
 @contextmanager
-def _line(console: Console) -> Iterator[Listener]:
+def _line(console: Console) -> Iterator[_Listener]:
     """Give a listener that keeps one line of a terminal up to date."""
     # The bar fills the rest of the line.
     words = _Description(table_column=Column(no_wrap=True))
@@ -96,7 +99,7 @@ def _line(console: Console) -> Iterator[Listener]:
 
 
 @contextmanager
-def _records() -> Iterator[Listener]:
+def _records() -> Iterator[_Listener]:
     """Give a listener that logs, at most once in `LOG_SECONDS`."""
     latest: Computation | None = None
     began = logged = time.monotonic()

@@ -22,7 +22,7 @@ from typing import Any
 
 from lpe_dask.cli.interrupts import interrupt_main
 from lpe_dask.kernels import compiler
-from lpe_dask.tasks import TOPIC, Computation, Listener, active_client, timeout
+from lpe_dask.tasks import Computation, Workers, active_client
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class StallDetector:
 
 
 @contextmanager
-def detect_stalls(give_up_after: float) -> Iterator[Listener]:
+def detect_stalls(give_up_after: float) -> Iterator[Callable[[Computation], None]]:
     """Watch the computations of the active workers while the context is open.
 
     Gives a listener of `compute`.
@@ -129,14 +129,8 @@ def detect_stalls(give_up_after: float) -> Iterator[Listener]:
         Seconds without a finished task after which the run ends; inf: never.
     """
     client = active_client()
-
-    def query() -> _Answer:
-        assert client is not None
-        call = partial(client.sync, callback_timeout=timeout("look"))
-        tasks = call(client.scheduler.processing, workers=None)
-        return tasks, len(call(client.scheduler.events, topic=TOPIC))
-
-    detector = StallDetector(None if client is None else query, give_up_after)
+    query = None if client is None else partial(Workers.at_work, client)
+    detector = StallDetector(query, give_up_after)
     ended = threading.Event()
 
     def repeat() -> None:

@@ -76,7 +76,7 @@ from lpe_dask.tables import (
     select_rows,
 )
 from lpe_dask.tasks import (
-    check_lazy,
+    LocalValue,
     compute,
     eager_scope,
     freeze,
@@ -275,7 +275,7 @@ def fit_model(
     plan = FitPlan.of(parameters, n_rows, n_features, len(places))
     if for_own and table.is_lazy:
         n_input, n_calibration = sum(nominal.input_chunks), plan.division.n_calibration
-        check_lazy([8 * n_input, 8 * n_calibration])
+        LocalValue.check_sizes([8 * n_input, 8 * n_calibration])
     if advises:
         advise_scale(parameters, nominal.sample, table.labels, places)
     if on_start is not None:

@@ -12,7 +12,7 @@ import atexit
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
@@ -362,16 +362,3 @@ def disable_gc_diagnosis() -> None:
     from distributed import gc
 
     gc.disable_gc_diagnosis()
-
-
-def logging_from(level: int) -> AbstractContextManager[None]:
-    """Return a context in which `distributed` logs nothing below a level.
-
-    Uses ``distributed.utils.silence_logging_cmgr``. The configuration is read at import;
-    later, the handlers of `distributed` have to be changed as well as its loggers.
-    Known to work since distributed 2025.5.0.
-    """
-    from distributed.utils import silence_logging_cmgr
-
-    context: AbstractContextManager[None] = silence_logging_cmgr(level)
-    return context

@@ -34,6 +34,7 @@ from lpe_dask.tasks.dask_internals import (
     task_specs,
     without_aliases,
 )
+from lpe_dask.tasks.shared_storage import is_shared
 from lpe_dask.tasks.transfer import LocalValue, LocalValueTask, identity
 from lpe_dask.tasks.worker_pool import active_client
 
@@ -74,7 +75,7 @@ def freeze(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
     meta = meta_of(rows)
     (optimized,) = dask.optimize(da.Array(graph, name, rows.chunks, meta=meta))
     tasks = without_aliases(task_specs(optimized.dask))
-    if is_foreign and active_client() is not None and transfer.is_shared():
+    if is_foreign and active_client() is not None and is_shared():
         tasks = _move_literals_to_spool(tasks)
     return da.Array(graph_of(name, tasks, futures), name, rows.chunks, meta=meta)
 

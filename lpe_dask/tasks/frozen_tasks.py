@@ -12,7 +12,8 @@ from lpe_dask import dask_array as da
 from lpe_dask.tasks.call_scope import counted, persist
 from lpe_dask.tasks.dask_internals import task_specs, without_aliases
 from lpe_dask.tasks.frozen_graph import graph_of, pinned_futures
-from lpe_dask.tasks.transfer import count_large, is_shared
+from lpe_dask.tasks.shared_storage import is_shared
+from lpe_dask.tasks.transfer import count_large
 from lpe_dask.tasks.worker_pool import active_client
 
 

@@ -8,12 +8,45 @@ from typing import Any
 from uuid import uuid4
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import Folder, redact, short_message
-from lpe_dask.tasks.spool import spool_at, spool_location
+from lpe_dask.storage import Folder, redact, short_message, single_line
+from lpe_dask.tasks.spool import SpoolEntry, spool_at, spool_location
 from lpe_dask.tasks.spool_cleanup import MARKER_NAME
 from lpe_dask.tasks.timeouts import timeout
+from lpe_dask.tasks.worker_pool import active_client
 
 logger = logging.getLogger(__name__)
+
+
+def is_shared() -> bool:
+    """Return whether what is larger than a literal may go to storage when it is sent."""
+    client = active_client()
+    return client is None or is_storage_shared(client)
+
+
+def shared_folder(kind: str) -> SpoolEntry:
+    """Return a new folder in the spool, which the active workers see.
+
+    Parameters
+    ----------
+    kind : str
+        What it is, for people: the first word of its name.
+
+    Raises
+    ------
+    OSError
+        If nothing can be written there, or a worker does not see it.
+    """
+    place = spool_location()
+    try:
+        spool = spool_at(place)
+        if not is_shared():
+            raise OSError("not all workers see it")
+        return spool.folder(kind)
+    except (OSError, ValueError) as error:
+        raise OSError(
+            f"the spool {place} cannot store them: {single_line(error)}. Name a folder or "
+            f"URL that all workers can write to (configuration key lpe-dask.spool, --spool)"
+        ) from error
 
 
 def is_storage_shared(client: Any) -> bool:

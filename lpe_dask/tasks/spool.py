@@ -33,10 +33,10 @@ from lpe_dask.tasks.spool_references import EntryReference
 def spool_location() -> str:
     """Return where spools are made: as configured, else in Dask's temporary directory."""
     configured = dask.config.get("lpe-dask.spool", None)
-    return temporary_location() if configured is None else str(configured)
+    return _temporary_location() if configured is None else str(configured)
 
 
-def temporary_location() -> str:
+def _temporary_location() -> str:
     """Return Dask's temporary directory, which is on this machine."""
     return str(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
 
@@ -131,6 +131,11 @@ class SpoolEntry:
         self.spool = spool
         self._sent = threading.Event()
         spool.remove_when_collected(self, Discarded(url, self._sent, spool))
+
+    @staticmethod
+    def local_folder(kind: str) -> SpoolEntry:
+        """Return a new folder on this machine, wherever other spools are; see `Spool`."""
+        return spool_at(_temporary_location()).folder(kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as a name: only this process removes the entry."""

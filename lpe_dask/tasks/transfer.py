@@ -33,10 +33,9 @@ from dask.sizeof import sizeof
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage import ArrayFile, retried, short_message
 from lpe_dask.tasks.call_scope import CallScope, count
-from lpe_dask.tasks.shared_storage import is_storage_shared
+from lpe_dask.tasks.shared_storage import is_shared
 from lpe_dask.tasks.spool import SpoolEntry, spool_at, spool_location
 from lpe_dask.tasks.spool_references import EntryReference, open_clients
-from lpe_dask.tasks.worker_pool import active_client
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +96,16 @@ class LocalValue:
         """
         count_large({held.key: held.n_bytes for held in values if held.is_large})
         return [held._task() for held in values]
+
+    @staticmethod
+    def check_sizes(sizes: Iterable[int]) -> None:
+        """Raise ValueError if the graph of a lazy result cannot have values of such sizes.
+
+        For those who know of values before they are there.
+        """
+        large = {str(i): n for i, n in enumerate(sizes) if n > LITERAL_BYTES}
+        if large and not is_shared():
+            CallScope(sizes=large).check()
 
     def _task(self) -> Delayed:
         if not self.is_large:
@@ -279,22 +288,6 @@ def count_large(sizes: dict[str, int]) -> None:
     """Count values that are too large to be sent inside a graph; see `call_scope.count`."""
     if sizes:
         count(sizes, is_shared=is_shared())
-
-
-def check_lazy(sizes: Iterable[int]) -> None:
-    """Raise ValueError if the graph of a lazy result cannot have values of such sizes.
-
-    For those who know of values before they are there.
-    """
-    large = {str(i): n for i, n in enumerate(sizes) if n > LITERAL_BYTES}
-    if large and not is_shared():
-        CallScope(sizes=large).check()
-
-
-def is_shared() -> bool:
-    """Return whether what is larger than a literal may go to storage when it is sent."""
-    client = active_client()
-    return client is None or is_storage_shared(client)
 
 
 # The functions below run inside tasks.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from dask.utils import parse_bytes
 from lpe_dask.tasks import dask_internals
 from lpe_dask.tasks.computing import Computation, announced
 from lpe_dask.tasks.memory import memory_of_machine, peak_process_bytes
+from lpe_dask.tasks.notices import TOPIC
 from lpe_dask.tasks.timeouts import timeout
 from lpe_dask.tasks.versions import check_versions, is_checked
 
@@ -146,6 +148,21 @@ class Workers:
         task = client.submit(int, key=f"lpe-first-worker-{uuid4().hex}")
         with announced(Computation(1)):
             task.result(timeout=seconds)
+
+    @staticmethod
+    def at_work(client: Any) -> tuple[dict[str, list[Any]], int]:
+        """Return what a scheduler knows of the work of its workers.
+
+        Returns
+        -------
+        tasks : dict
+            The tasks that each worker is at, by its address.
+        n_notices : int
+            How often workers have told users what takes long (`notify`).
+        """
+        call = partial(client.sync, callback_timeout=timeout("look"))
+        tasks = call(client.scheduler.processing, workers=None)
+        return tasks, len(call(client.scheduler.events, topic=TOPIC))
 
     @staticmethod
     def peak_bytes() -> int | None:

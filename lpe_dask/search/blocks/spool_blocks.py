@@ -31,9 +31,8 @@ from lpe_dask.storage import (
     Folder,
     disk_full_context,
     retried,
-    single_line,
 )
-from lpe_dask.tasks import SpoolEntry, is_shared, spool_at, spool_location
+from lpe_dask.tasks import SpoolEntry, shared_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,17 +208,10 @@ def new_entry() -> SpoolEntry:
     OSError
         If nothing can be written there, or a worker does not see it.
     """
-    place = spool_location()
     try:
-        spool = spool_at(place)
-        if not is_shared():
-            raise OSError("not all workers see it")
-        return spool.folder("blocks")
-    except (OSError, ValueError) as error:
+        return shared_folder("blocks")
+    except OSError as error:
         raise OSError(
-            f"the nominal rows do not fit into the memory of each worker, and the spool "
-            f"{place} cannot store them: {single_line(error)}. Name a folder or URL that "
-            f"all "
-            f"workers can write to (configuration key lpe-dask.spool, --spool), or give "
-            f"each worker more memory."
+            f"the nominal rows do not fit into the memory of each worker, and {error}, or "
+            f"give each worker more memory."
         ) from error

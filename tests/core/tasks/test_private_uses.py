@@ -23,7 +23,6 @@ UNDOCUMENTED = {
     "make_array",
     "nprocesses_nthreads",
     "recent_message_log",
-    "silence_logging_cmgr",
     "simplify",
     "thread_state",
     "tokenize_lock",
