@@ -15,14 +15,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
@@ -38,7 +36,7 @@ from lpe_dask.storage import (
     retried_until_visible,
 )
 from lpe_dask.tables import N_READER_THREADS, FileTable, TableError
-from lpe_dask.tasks import new_array, new_tasks, to_task, versioned_task
+from lpe_dask.tasks import new_array, new_tasks, to_task
 
 #: The column that a run adds to the `RESULT_COLUMNS` where a false discovery rate decides.
 Q_VALUE = "q_value"
@@ -177,21 +175,17 @@ def part_writes(
     numbers : sequence of int
         Of the partitions to write.
     """
-    name = f"lpe-write-{uuid4().hex}"
     schema = to_task(part_schema(kept), "lpe-schema")
     further = (offset, stats_of, schema.key, folder)
     counts = [_NO_VALUES] * len(kept.parts) if values is None else [of.key for of in values]
-    tasks = {
-        f"{name}-{i}": versioned_task(
+    tasks = (
+        (
             _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), counts[i],
             *further, made_from[i], i,
         )
         for i in numbers
-    }  # fmt: skip
-    of_values = {} if not values else values[0].dask
-    whole = {**statistic.dask, **p_values.dask, **of_values, **schema.dask, **tasks}
-    shared = HighLevelGraph.from_collections(name, whole)
-    return [Delayed(key, shared, layer=name) for key in tasks]
+    )  # fmt: skip
+    return new_tasks("write", tasks, [statistic, p_values, *(values or []), schema])
 
 
 def decision_writes(

@@ -19,7 +19,6 @@ from .frozen_tasks import FrozenTasks as FrozenTasks
 from .graph import merge_tasks as merge_tasks
 from .graph import new_array as new_array
 from .graph import new_tasks as new_tasks
-from .graph import versioned_task as versioned_task
 from .notices import notify as notify
 from .pickling import pickling_purpose as pickling_purpose
 from .shared_storage import shared_folder as shared_folder
