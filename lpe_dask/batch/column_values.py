@@ -16,8 +16,8 @@ from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.model import Fitted
 from lpe_dask.monitoring import NominalColumn
 from lpe_dask.storage import short_message
-from lpe_dask.tables import Table, count_new_values, new_levels
-from lpe_dask.tasks import compute, frame_tasks, new_tasks
+from lpe_dask.tables import Table
+from lpe_dask.tasks import compute
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class ColumnValues:
         """
         if table is None and self.model.n_dropped > 0:
             table = self.model.table(self.frame)
-        return None if table is None else count_new_values(table.rows, self.model.ranges)
+        return None if table is None else self.model.ranges.count_new(table.rows)
 
     def nominal(self) -> list[NominalColumn]:
         """Return the values of nominal rows in each column."""
@@ -84,12 +84,10 @@ class ColumnValues:
         if column == PRIVATE or categories is None:
             return []
         place = list(map(str, self.frame.columns)).index(column)
-        levels = dict(zip(categories.places, categories.levels, strict=True))
-        keys, frame = frame_tasks(self.frame)
         first = next(number for number, of in enumerate(stats) if of.unseen[place])
-        task = (new_levels, keys[first], place, levels[place])
+        task = categories.new_levels(self.frame, first, place)
         try:
-            (examples,) = compute(*new_tasks("unseen-levels", [task], [frame]))
+            (examples,) = compute(task)
         except Exception as error:  # a run does not fail for want of examples
             logger.warning(
                 "no new values of %s can be shown: %s", column, short_message(error)

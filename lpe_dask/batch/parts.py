@@ -164,7 +164,7 @@ def part_writes(
     statistic, p_values : dask array of shape (n_rows,)
         In the same partitions.
     values : sequence of Delayed, optional
-        For each partition, as `tables.count_new_values` gives them.
+        For each partition, as `ValueRanges.count_new` gives them.
     offset : float, optional
         A row is an anomaly if its p-value is below this; None: not decided yet.
     stats_of : callable

@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from typing import Any, Unpack
 
@@ -22,24 +23,15 @@ from lpe_dask.forecast.forecaster import Forecaster
 from lpe_dask.forecast.planned_model import PlannedModel, plan_model, sample_model
 from lpe_dask.forecast.sample import MAX_PARTITIONS, Sample, sample_table
 from lpe_dask.forecast.sizes import Workload
-from lpe_dask.model import Arguments, ModelFolder, checked_parameters
+from lpe_dask.model import Arguments, Fitted, ModelFolder, checked_parameters
 from lpe_dask.storage import redact_errors
 from lpe_dask.tables import (
-    NO_OFFSETS,
-    Categories,
-    ColumnOffsets,
     ExcludedColumns,
     FileTable,
-    PrecisionError,
     Table,
-    as_table,
-    column_types,
     feature_columns,
     is_path_like,
-    learn_categories,
-    learn_offsets,
     open_features,
-    read_table,
     select_columns,
     with_csv,
 )
@@ -194,7 +186,7 @@ def _forecast_score(
         model = scored.planned(workers, parameters)
         return scored.forecaster(workers, model, scores_nominal_rows=True).forecast()
     learned = _open(nominal, measured, parameters["categorical"])
-    scored = _open(data, learned.table.columns, None, learned.categories, learned.minima)
+    scored = _open(data, learned.table.columns, None, learned.table)
     _check_features(learned.table, scored.table)
     workers = choose(learned.sizes(parameters, scored.sample.sizes))
     model = learned.planned(workers, parameters)
@@ -206,11 +198,11 @@ def _forecast_with_model(
 ) -> Forecast:
     model = ModelFolder(path).load()
     if is_path_like(data):
-        table, rows = model.open_table(data, columns)
-        scored = _files(table, rows, model.categories, model.minima)
+        kept, rows = model.open_table(data, columns)
+        scored = _by_model(rows, model, kept)
     else:
         X = data if columns is None else select_columns(data, columns)
-        scored = _collection(model.table(X))
+        scored = _sampled(model.table(X))
     workers = choose(Workload.with_model(model, scored.sample.sizes))
     return scored.forecaster(workers, sample_model(model, workers)).forecast()
 
@@ -229,15 +221,13 @@ def _forecast_run(workers: Workers, run: Run) -> Forecast:
     fit, scoring, scored = run.fit, run.scoring, None
     if run.model is not None:
         model = sample_model(run.model, workers)
-        categories, minima = run.model.categories, run.model.minima
     else:
         assert fit is not None
-        categories = _sampled_categories(fit.nominal, fit.parameters["categorical"])
-        nominal = _files(fit.table, fit.nominal, categories)
-        minima = nominal.minima
+        nominal = _learned(fit.nominal, fit.parameters["categorical"], fit.table)
         model = nominal.planned(workers, fit.parameters)
     if scoring is not None and not scoring.scores_nominal_rows:
-        scored = _files(scoring.kept, scoring.rows, categories, minima)
+        learned = nominal.table if run.model is None else run.model
+        scored = _by_model(scoring.rows, learned, scoring.kept)
     if scoring is None:
         return Forecaster(workers, model).forecast()
     scores_nominal_rows = scored is None
@@ -262,20 +252,16 @@ class _Input:
         Columns to carry over.
     is_carried : bool
         Whether the tasks that write results read it again, to carry columns over.
-    categories : Categories, optional
-    minima : ColumnOffsets
     """
 
     table: Table
     sample: Sample
     n_columns: int
     is_carried: bool = False
-    categories: Categories | None = None
-    minima: ColumnOffsets = NO_OFFSETS
 
     def planned(self, workers: Workers, parameters: Mapping[str, Any]) -> PlannedModel:
         """Return the planned model of a fit to this table."""
-        places = () if self.categories is None else self.categories.places
+        places = tuple(self.table.kinds)
         return plan_model(parameters, self.table, self.sample, workers, places)
 
     def sizes(self, parameters: Mapping[str, Any], scored: Sequence[int] = ()) -> Workload:
@@ -303,61 +289,41 @@ def _open(
     X: Any,
     columns: Sequence[Any] | ExcludedColumns | None,
     categorical: str | Sequence[Any] | None = None,
-    categories: Categories | None = None,
-    minima: ColumnOffsets | None = None,
+    learned: Table | None = None,
 ) -> _Input:
-    """Return a table, whose categories and minima are known or learned."""
-    if not is_path_like(X):
-        X = as_table(X) if columns is None else select_columns(X, columns)
-        categories = categories or _sampled_categories(X, categorical)
-        return _sampled(X, None, categories, minima)
-    table, measured = open_features(
-        X, columns, kinds=column_types(categories), categorical=categorical
-    )
-    categories = categories or _sampled_categories(measured, categorical)
-    return _files(table, measured, categories, minima)
+    """Return a table of any kind; ``learned`` has the nominal rows, if these are others."""
+    kept = None
+    if is_path_like(X):
+        kinds = None if learned is None else learned.kinds
+        kept, X = open_features(X, columns, kinds=kinds, categorical=categorical)
+    elif columns is not None:
+        X = select_columns(X, columns)
+    if learned is None:
+        return _learned(X, categorical, kept)
+    return _by_model(X, learned, kept)
 
 
-def _sampled_categories(
-    X: Any, categorical: str | Sequence[Any] | None
-) -> Categories | None:
-    """Return the categories that some partitions have: a forecast reads no others."""
-    return learn_categories(X, categorical, max_partitions=MAX_PARTITIONS)
-
-
-def _collection(table: Table) -> _Input:
-    sample = sample_table(table.rows, None, Workers.active().n_threads)
-    return _Input(table, sample, table.rows.shape[1])
-
-
-def _files(
-    kept: FileTable,
-    measured: Any,
-    categories: Categories | None,
-    minima: ColumnOffsets | None = None,
+def _learned(
+    X: Any, categorical: str | Sequence[Any] | None, kept: FileTable | None
 ) -> _Input:
-    """Return the columns read of files: to be measured, and to be carried over."""
-    found = _sampled(measured, kept.rows_of_parts(), categories, minima)
-    return replace(found, n_columns=len(kept.columns), is_carried=True)
+    """Return nominal rows; what is learned is what some partitions have."""
+    read = partial(_sampled, kept=kept)
+    return Table.learned(X, categorical, read, max_partitions=MAX_PARTITIONS)[1]
 
 
-def _sampled(
-    X: Any,
-    counted: tuple[Sequence[int], bool] | None,
-    categories: Categories | None,
-    minima: ColumnOffsets | None,
-) -> _Input:
-    """Return a table; its minima, if they are not known, as some partitions have them."""
-    try:
-        table = read_table(X, categories=categories, minima=minima or NO_OFFSETS)
-        sample = sample_table(table.rows, counted, Workers.active().n_threads)
-    except PrecisionError:
-        if minima is not None:
-            raise
-        minima = learn_offsets(X, categories, max_partitions=MAX_PARTITIONS)
-        return _sampled(X, counted, categories, minima)
-    n_columns, minima = table.rows.shape[1], minima or NO_OFFSETS
-    return _Input(table, sample, n_columns, categories=categories, minima=minima)
+def _by_model(X: Any, learned: Table | Fitted, kept: FileTable | None) -> _Input:
+    """Return rows to score, as nominal rows have them."""
+    table = Table.of(X, categories=learned.categories, minima=learned.minima)
+    return _sampled(table, kept)
+
+
+def _sampled(table: Table, kept: FileTable | None = None) -> _Input:
+    """Return a table; ``kept`` has the columns to carry over, if it is in files."""
+    counted = None if kept is None else kept.rows_of_parts()
+    sample = sample_table(table.rows, counted, Workers.active().n_threads)
+    if kept is None:
+        return _Input(table, sample, table.rows.shape[1])
+    return _Input(table, sample, len(kept.columns), is_carried=True)
 
 
 def _check_features(learned: Table, scored: Table) -> None:

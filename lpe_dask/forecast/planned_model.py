@@ -25,7 +25,7 @@ from lpe_dask.search import (
     SearchPlan,
     choose_space,
 )
-from lpe_dask.tables import NominalRows, Table, read_table, survey_nominal
+from lpe_dask.tables import NominalRows, Table
 from lpe_dask.tasks import Workers, meta_of
 
 
@@ -93,8 +93,8 @@ def plan_model(
     ``places`` are those of the columns with codes of categories.
     """
     with dask.config.set(scheduler=dask.get):
-        drawn = replace(read_table(sample.rows), columns=table.columns)
-        nominal = survey_nominal(drawn, parameters["missing"])
+        drawn = replace(Table.of(sample.rows), columns=table.columns)
+        nominal = NominalRows.of(drawn, parameters["missing"])
         rows = nominal.rows.compute()
         n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
         fit = FitPlan.of(parameters, n_nominal, rows.shape[1], len(places))

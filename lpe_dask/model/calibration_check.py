@@ -25,8 +25,8 @@ from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
 from lpe_dask.model.validity import n_flagged_ranks
 from lpe_dask.pvalues import check_level
-from lpe_dask.tables import NominalRows, select_rows, survey_nominal, to_numpy
-from lpe_dask.tasks import eager_scope
+from lpe_dask.tables import NominalRows, select_rows
+from lpe_dask.tasks import compute, eager_scope
 
 #: With which probability any level of a promise that holds is judged to be broken.
 ERROR = 0.01
@@ -95,7 +95,7 @@ def check_calibration(
         )
     parameters, kind = fitted.parameters, fitted.calibration_kind
     # Rows other than those of the fit may have other categories: all of these are one.
-    nominal = survey_nominal(fitted.table(X), parameters["missing"])
+    nominal = NominalRows.of(fitted.table(X), parameters["missing"])
     places = fitted.reference.space.preparation.categorical
     seed, size = parameters["random_state"] or 0, parameters["calibration_size"]
     kept, held_out = hold_out(nominal, fraction, seed)
@@ -111,7 +111,7 @@ def check_calibration(
         "random_state": seed,
     }
     model = fit_model(parameters | settled | search, kept, places=places)
-    p_values = to_numpy(model.p_values(held_out), "p_value")
+    (p_values,) = compute(model.p_values(held_out))
     return judge(p_values, kind, len(model.calibration.values), alphas)
 
 

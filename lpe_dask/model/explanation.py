@@ -18,27 +18,12 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
-from lpe_dask import dask_array as da
 from lpe_dask.model.arguments import Rows
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.row_ids import input_positions, reference_ids
-from lpe_dask.tables import (
-    MAX_EXACT,
-    ConvertedTable,
-    as_array,
-    as_table,
-    column_types,
-    is_path_like,
-    read_frame,
-    select_columns,
-    select_rows,
-    validated_rows,
-    values_in_memory,
-    with_chunk_sizes,
-)
+from lpe_dask.tables import Table
 from lpe_dask.tasks import compute, eager_scope
 
 logger = logging.getLogger(__name__)
@@ -125,7 +110,8 @@ class Explanation:
             For a model that does not know which nominal rows were drawn.
         """
         numbers = None if places is None else reference_ids(fitted, places)
-        found, typical = fitted.reference.attributed(_rows_of(fitted, values), numbers)
+        table = _table_of(fitted, values)
+        found, typical = fitted.reference.attributed(table.rows, numbers)
         p_values, statistic = known or fitted.exact_scores(found.rows)
         is_shown = fitted.reference.space.preparation.is_weighted(fitted.n_features)
         if is_hidden is not None:
@@ -133,7 +119,7 @@ class Explanation:
         shown = np.flatnonzero(is_shown)
         shares = found.shares[:, shown]
         names = fitted.columns or list(names or range(fitted.n_features))
-        in_input_types = partial(_in_input_types, fitted, types=list(values.dtypes))
+        in_input_types = partial(table.original, types=list(values.dtypes))
         nominal, usual = in_input_types(found.nearest), typical.usual
         texts = _usual_texts(usual.quantiles, usual.frequent, in_input_types)
         return cls(
@@ -246,7 +232,7 @@ def nearest_nominal(
         )
     values, _, places = _queries(fitted, X, rows)
     own = None if places is None else reference_ids(fitted, places)
-    queries = _rows_of(fitted, values)
+    queries = _table_of(fitted, values).rows
     found, (in_numbers,) = fitted.reference.nearest(queries, int(n), own), compute(queries)
     is_measured = np.isfinite(in_numbers).all(axis=1)
     if rows is None:
@@ -313,35 +299,17 @@ def _places_of(fitted: Fitted, X: Any, rows: Rows) -> NDArray[np.int64]:
 
 def _fitted_rows(fitted: Fitted, places: NDArray[np.int64]) -> tuple[pd.DataFrame, _Known]:
     """Return rows that were fitted, and their p-values and statistic; computes."""
-    assert fitted.nominal.origin is not None
-    X = fitted.nominal.origin.rows
-    own, measured = fitted.nominal_scores.known(), _measured(fitted, X)
-    rows = with_chunk_sizes(fitted.table(X).rows, own.chunks)
-    if own.checksums is not None:
-        rows = validated_rows(rows, own.checksums)
+    origin, own = fitted.nominal.origin, fitted.nominal_scores.known()
+    assert origin is not None
+    assert own.checksums is not None
+    table = fitted.table(origin.rows)
+    rows = table.validated_rows(own.chunks, own.checksums)
     ascending, back = np.unique(places, return_inverse=True)
     statistic, p_values = fitted.blocks()
-    found = compute(select_rows(rows, ascending), p_values[ascending], statistic[ascending])
+    found = compute(rows[ascending], p_values[ascending], statistic[ascending])
     taken, p_value, of_rows = (values[back] for values in found)
-    types = getattr(measured, "dtypes", None)
-    if types is None:
-        types = [measured.dtype] * fitted.n_features
-    values = _in_input_types(fitted, taken, list(types)).set_axis(places, axis=0)
+    values = table.original(taken).set_axis(places, axis=0)
     return _named(values, fitted.columns), (p_value, of_rows)
-
-
-def _measured(fitted: Fitted, X: Any) -> Any:
-    """Return rows of any kind as a frame of the columns that are measured, or an array."""
-    names = fitted.columns
-    if is_path_like(X):
-        X = read_frame(X, columns=names, kinds=column_types(fitted.categories))
-    X = as_table(X, names)
-    fitted.table(X)  # which checks it
-    if isinstance(X, ConvertedTable):
-        X = X.frame
-    if hasattr(X, "columns"):
-        return X if names is None else select_columns(X, names)
-    return X if is_dask_collection(X) else np.asarray(as_array(X))
 
 
 def _collect_rows(fitted: Fitted, X: Any) -> pd.DataFrame:
@@ -351,8 +319,7 @@ def _collect_rows(fitted: Fitted, X: Any) -> pd.DataFrame:
             "there are no rows. Give new ones as X, or places of rows that were fitted "
             "(rows=)."
         )
-    values = values_in_memory(_measured(fitted, X), column_types(fitted.categories))
-    return _named(values, fitted.columns)
+    return _named(fitted.table(X).values(), fitted.columns)
 
 
 def _named(frame: pd.DataFrame, names: list[Any] | None) -> pd.DataFrame:
@@ -364,35 +331,6 @@ def _index_of(names: list[Any]) -> pd.Index:
     return pd.Index(names, dtype=object, tupleize_cols=False)
 
 
-def _rows_of(fitted: Fitted, values: pd.DataFrame) -> da.Array:
+def _table_of(fitted: Fitted, values: pd.DataFrame) -> Table:
     """Return rows as the model takes them: those of an array have no names."""
-    return fitted.table(values.to_numpy() if fitted.columns is None else values).rows
-
-
-def _in_input_types(
-    fitted: Fitted, rows: NDArray[np.float64], types: Sequence[Any]
-) -> pd.DataFrame:
-    """Return rows of numbers and codes as values of the types in which they were given."""
-    categories = fitted.categories
-    columns: dict[int, Any] = {
-        place: _cast_like(column, type_)
-        for place, (column, type_) in enumerate(zip(rows.T, types, strict=True))
-    }
-    columns |= fitted.minima.original(rows)
-    places = () if categories is None else categories.places
-    for place, levels in zip(places, categories.levels if categories else (), strict=True):
-        named = np.array([*levels, None], dtype=object)  # the last for a row without one
-        codes = np.where(np.isnan(rows[:, place]), -1, rows[:, place]).astype(np.int64)
-        columns[place] = named[codes]
-    return pd.DataFrame(columns)
-
-
-def _cast_like(numbers: NDArray[np.float64], type_: Any) -> Any:
-    """Return numbers of a column as booleans or whole numbers, if it has these."""
-    if pd.api.types.is_bool_dtype(type_):
-        return pd.arrays.BooleanArray(numbers == 1, np.isnan(numbers))
-    is_missing = np.isnan(numbers)
-    whole = np.where(is_missing, 0, numbers)
-    if pd.api.types.is_integer_dtype(type_) and (np.abs(whole) < MAX_EXACT).all():
-        return pd.arrays.IntegerArray(whole.astype(np.int64), is_missing)
-    return numbers
+    return fitted.table(values.to_numpy() if fitted.columns is None else values)

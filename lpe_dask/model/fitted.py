@@ -30,43 +30,20 @@ from lpe_dask.model.validity import choose_calibration, learned_components
 from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference, Statistic
 from lpe_dask.tables import (
-    NO_OFFSETS,
     Categories,
     ColumnOffsets,
     FileTable,
-    FitInput,
+    InputKind,
     Paths,
     Table,
     ValueRanges,
     as_array,
-    chunk_array,
-    column_types,
     format_paths,
     is_path_like,
     map_values,
     open_features,
-    read_table,
 )
 from lpe_dask.tasks import compute, counted, eager_scope, lazy_scope, new_tasks, reread_once
-
-
-@dataclass(frozen=True, slots=True)
-class InputKind:
-    """In what kind the nominal rows came, for results that belong to them.
-
-    Attributes
-    ----------
-    restore, frame, source, is_lazy
-        As in `Table`.
-    origin : FitInput, optional
-        The rows themselves.
-    """
-
-    restore: Callable[[Any, str], Any]
-    frame: Any = None
-    source: Any = None
-    is_lazy: bool = False
-    origin: FitInput | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +71,11 @@ class Fitted:
         How the nominal rows in use were divided.
     ranges : ValueRanges
         Of their values.
+    categories : Categories, optional
+        How values of categorical columns become codes; None: there are none, or rows come
+        with codes.
+    minima : ColumnOffsets
+        From where the numbers of columns are measured that float64 cannot hold.
     quality : ApproximationSettings, optional
         What is asked where the search may miss neighbors; None: it misses none.
     certificate : Certificate, optional
@@ -101,11 +83,6 @@ class Fitted:
     source : str, optional
         Tells from what it was fitted, if a run has fitted it; of a model that was loaded,
         its identifier.
-    categories : Categories, optional
-        How values of categorical columns become codes; None: there are none, or rows come
-        with codes.
-    minima : ColumnOffsets
-        From where the numbers of columns are measured that float64 cannot hold.
     """
 
     #: The warning about rows that were fitted, and come as new ones.
@@ -126,11 +103,11 @@ class Fitted:
     nominal: InputKind
     division: CalibrationSplit
     ranges: ValueRanges
+    categories: Categories | None
+    minima: ColumnOffsets
     quality: ApproximationSettings | None = None
     certificate: Certificate | None = None
     source: str | None = None
-    categories: Categories | None = None
-    minima: ColumnOffsets = NO_OFFSETS
 
     @property
     def alpha(self) -> float:
@@ -185,7 +162,7 @@ class Fitted:
 
     def table(self, X: Any) -> Table:
         """Return rows as the model takes them; raises as `LPE.score_samples` does."""
-        table = read_table(X, self.columns, self.categories, minima=self.minima)
+        table = Table.of(X, self.columns, self.categories, minima=self.minima)
         if table.rows.shape[1] != self.n_features:
             raise ValueError(
                 f"X has {table.rows.shape[1]} features, but LPE is expecting "
@@ -197,7 +174,7 @@ class Fitted:
         self, data: Paths, columns: Sequence[Any] | None
     ) -> tuple[FileTable, Any]:
         """Return a table in files, and of it the frame of columns that are measured."""
-        kinds = column_types(self.categories)
+        kinds = None if self.categories is None else self.categories.kinds
         table, rows = open_features(data, columns, self.columns, kinds=kinds)
         if len(rows.columns) != self.n_features:
             raise ValueError(
@@ -234,7 +211,7 @@ class Fitted:
             Numbers, and codes of categories.
         """
         with counted():  # explanations call this often
-            blocks = chunk_array(rows)()
+            blocks = Table.of(rows).rows
             statistic = self.reference.measure_rows(blocks)
             compared = self.calibration.compared(blocks, statistic)
             found = compute(self.calibration.p_values(compared), statistic)
@@ -325,7 +302,7 @@ class Fitted:
         own, kind = self.nominal_scores.known(), self.nominal
         with lazy_scope() if kind.is_lazy else eager_scope():
             if own.others is None and kind.frame is not None:
-                return own.series(kind.frame, kind.source, name, self.calibration)
+                return own.series(kind, name, self.calibration)
             statistic, p_values = self.blocks()
             return kind.restore(statistic if name == "statistic" else p_values, name)
 

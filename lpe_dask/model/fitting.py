@@ -41,7 +41,7 @@ from lpe_dask.model.certificate import (
     certificate_of,
     draws,
 )
-from lpe_dask.model.fitted import Fitted, InputKind
+from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.labels import threshold
 from lpe_dask.model.learning.metrics import graph_params, reorder_params
 from lpe_dask.model.learning.scaling import check_determined, learn_preparation
@@ -64,15 +64,9 @@ from lpe_dask.search import (
     Statistic,
 )
 from lpe_dask.tables import (
-    FitInput,
     NominalRows,
-    as_table,
-    check_numeric,
-    is_path_like,
-    learn_categories,
+    NominalTable,
     map_blocks,
-    read_frame,
-    read_nominal_with_offsets,
     select_rows,
 )
 from lpe_dask.tasks import (
@@ -80,7 +74,6 @@ from lpe_dask.tasks import (
     compute,
     eager_scope,
     freeze,
-    meta_of,
     new_tasks,
     to_task,
 )
@@ -260,16 +253,8 @@ def fit_model(
         As `LPE.fit`.
     """
     check_parameters(parameters)
-    given, categories = as_table(X), None  # once: what reads a stream cannot do so again
-    X = given
-    if is_path_like(X):
-        X = read_frame(X, categorical=parameters["categorical"])
-    if places is None:
-        categories = learn_categories(X, parameters["categorical"])
-        places = () if categories is None else categories.places
-    if X is not given:  # objects in files, such as lists or dates, are not numbers
-        check_numeric(meta_of(X), but=places)
-    table, nominal, minima = read_nominal_with_offsets(X, categories, parameters["missing"])
+    given = NominalTable.read(X, parameters["categorical"], parameters["missing"], places)
+    table, nominal, places = given.table, given.rows, given.places
     reorder_params(parameters["metric_params"], table.columns)
     n_rows, n_features = nominal.rows.shape
     plan = FitPlan.of(parameters, n_rows, n_features, len(places))
@@ -298,14 +283,12 @@ def fit_model(
             graph, INCLUDES_SELF[plan.division.kind], weight, np.sort(compared)
         ),
         nominal_scores=NominalScores.of(
-            X, nominal, plan.division, statistic, compared, categories, minima
+            given.reread, nominal, plan.division, statistic, compared
         ),
-        nominal=InputKind(
-            table.restore, table.frame, table.source, table.is_lazy, FitInput(given)
-        ),
+        nominal=given.kind,
         division=replace(plan.division),  # without what it has drawn
-        categories=categories,
-        minima=minima,
+        categories=table.categories,
+        minima=table.minima,
         ranges=nominal.ranges,
     )
     if reference.space.is_indexed:

@@ -9,6 +9,7 @@ otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,16 +23,10 @@ from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference
 from lpe_dask.storage import StoredFile
 from lpe_dask.tables import (
-    NO_OFFSETS,
-    Categories,
-    ColumnOffsets,
+    InputKind,
     NominalRows,
-    lookup_rows,
+    Table,
     map_blocks,
-    read_table,
-    rows_changed_message,
-    validated_rows,
-    with_chunk_sizes,
 )
 from lpe_dask.tasks import LocalValue, new_array
 
@@ -55,27 +50,22 @@ class NominalScores:
         Likewise what p-values compare: the statistic, or the weighed one.
     chunks : tuple of int
         Rows of the partitions as they came.
-    others : object, optional
-        The input of `LPE.fit`, where not all rows in it were measured; not to be changed.
+    others : callable, optional
+        Reads the input of `LPE.fit` again, where not all rows in it were measured; it is
+        not to be changed.
     numbers : LocalValue, optional
         There, too: of an array of shape (n_input,), the numbers of the rows among those
         that new rows are measured among; -1 for the rows that are none of these.
     checksums : list of int, optional
         Of its partitions.
-    categories : Categories, optional
-        Of the input.
-    minima : ColumnOffsets
-        Of its columns.
     """
 
     statistic: LocalValue
     compared: LocalValue
     chunks: tuple[int, ...]
-    others: Any = None
+    others: Callable[[], Table] | None = None
     numbers: LocalValue | None = None
     checksums: list[int] | None = None
-    categories: Categories | None = None
-    minima: ColumnOffsets = NO_OFFSETS
 
     def known(self) -> NominalScores:
         """Return these, which are at hand."""
@@ -92,27 +82,23 @@ class NominalScores:
     @classmethod
     def of(
         cls,
-        X: Any,
+        reread: Callable[[], Table],
         nominal: NominalRows,
         division: CalibrationSplit,
         statistic: NDArray[np.float64],
         compared: NDArray[np.float64],
-        categories: Categories | None = None,
-        minima: ColumnOffsets = NO_OFFSETS,
     ) -> NominalScores:
-        """Return the scores that fit has given the rows of ``X``.
+        """Return the scores that fit has given its rows.
 
         Parameters
         ----------
-        X : object
-            The input of fit.
+        reread : callable
+            Reads the input of fit again.
         nominal : NominalRows
             Its finite rows.
         division : CalibrationSplit
         statistic, compared : ndarray of shape (m,)
             Of the calibration rows.
-        categories : Categories, optional
-        minima : ColumnOffsets, optional
         """
         n_input = sum(nominal.input_chunks)
         kept = np.arange(n_input)
@@ -125,19 +111,19 @@ class NominalScores:
             weighed = _scatter(compared, places, n_input)
         return cls(
             whole, weighed, nominal.input_chunks,
-            None if is_all else X,
+            None if is_all else reread,
             None if is_all else _numbered(kept, division.reference, n_input),
-            nominal.checksums, categories, minima,
+            nominal.checksums,
         )  # fmt: skip
 
-    def series(self, frame: Any, source: Any, name: str, calibration: Calibration) -> Any:
+    def series(self, kind: InputKind, name: str, calibration: Calibration) -> Any:
         """Return the "statistic" or "p_value" of a dask frame that was fitted, lazily."""
         assert self.checksums is not None
         given: tuple[Any, ...] = ([self.statistic], None)
         if name == "p_value":
             function = partial(_p_values_of_own, function=calibration.function())
             given = ([self.compared, self.statistic], function, calibration.shared)
-        return lookup_rows(frame, source, self.chunks, self.checksums, *given, name=name)
+        return kind.lookup(self.chunks, self.checksums, *given, name=name)
 
     def blocks(
         self,
@@ -156,12 +142,8 @@ class NominalScores:
         if self.others is None:
             return statistic, compared
         assert self.numbers is not None
-        table = read_table(
-            self.others, categories=self.categories, minima=self.minima, is_nominal=True
-        )
-        rows = with_chunk_sizes(table.rows, self.chunks)
-        if self.checksums is not None:
-            rows = validated_rows(rows, self.checksums)
+        assert self.checksums is not None
+        rows = self.others().validated_rows(self.chunks, self.checksums)
         unknown = _unknown_rows(rows, self.is_own_blocks())
         numbers = self._stored(self.numbers, np.int64)
         measured = reference.measure_rows(
@@ -275,12 +257,6 @@ def _mask_known(
     rows: NDArray[np.generic], is_known: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """Return rows with NaN in those that are known, so that they are not measured again."""
-    if len(rows) != len(is_known):
-        raise ValueError(
-            rows_changed_message(
-                f"has a partition of {len(rows)} rows instead of {len(is_known)}"
-            )
-        )
     unknown = rows.astype(np.float64)
     unknown[is_known] = np.nan
     return unknown

@@ -48,7 +48,7 @@ from lpe_dask.search.memory import MemoryEstimate, plan_for_active_workers
 from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.storage import StoredFile
-from lpe_dask.tables import Table, systematic_sample, to_verified_series
+from lpe_dask.tables import Table, systematic_sample
 from lpe_dask.tasks import LocalValue, Workers, compute, freeze, to_task
 
 logger = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class Reference:
         if approximation is not None:
             # Tasks of a frame read its rows before those that they wait for are done, and
             # hold them until then; tasks of an array can be made to wait.
-            return to_verified_series(measure(), "statistic", table.frame, table.rows)
+            return table.restore_verified(measure(), "statistic")
         plan = self._plan(table.rows.chunks[0], reads_frame=True)
         if plan.is_spooled:
             self._keep(plan)

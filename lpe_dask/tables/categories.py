@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.tables.output_series import rows_changed_message
+from lpe_dask.tables.row_checks import rows_changed_message
 from lpe_dask.tables.value_types import (
     BOOLEAN,
     FLOAT,
@@ -31,6 +32,7 @@ from lpe_dask.tables.value_types import (
     kind_of_levels,
     kind_of_values,
 )
+from lpe_dask.tasks import frame_tasks, new_tasks
 
 #: The most levels of a column, and the most characters, or digits, of one.
 MAX_LEVELS = 10_000
@@ -74,10 +76,13 @@ class Categories:
         levels = (str(level) for of_column in self.levels for level in of_column)
         return sum(_LEVEL_BYTES + len(s.encode(errors="replace")) for s in levels)
 
-
-def column_types(categories: Categories | None) -> dict[int, str | None]:
-    """Return the kinds of categories; {} if there are none."""
-    return {} if categories is None else categories.kinds
+    def new_levels(self, frame: Any, number: int, place: int) -> Delayed:
+        """Return a task for `new_levels` of a column in a partition of a dask frame."""
+        levels = dict(zip(self.places, self.levels, strict=True))
+        keys, partitions = frame_tasks(frame)
+        task = (new_levels, keys[number], place, levels[place])
+        (examples,) = new_tasks("unseen-levels", [task], [partitions])
+        return examples
 
 
 # The functions below run inside tasks.

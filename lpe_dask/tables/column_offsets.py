@@ -1,6 +1,5 @@
 """Find the columns whose numbers are measured from their least one.
 
-    nominal rows --read_nominal_with_offsets--> Table, NominalRows, ColumnOffsets
     rows --one task a partition--> extent of each column --merged in a tree--> ColumnOffsets
 
 There are seldom any: only the error of a first reading has the rows read once more.
@@ -18,17 +17,14 @@ import numpy as np
 import pandas as pd
 
 from lpe_dask.tables.categories import Categories
-from lpe_dask.tables.errors import PrecisionError
 from lpe_dask.tables.exact_numbers import (
-    NO_OFFSETS,
     ColumnOffsets,
     digits_after_point,
     exceeds_float64,
     is_finite,
 )
 from lpe_dask.tables.levels import survey
-from lpe_dask.tables.nominal_rows import NominalRows, survey_nominal
-from lpe_dask.tables.table import Table, open_source, read_table
+from lpe_dask.tables.sources import open_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +44,6 @@ class _Extent:
     least: int | None = None
     exceeds_float64: bool = False
     digits: int = 0
-
-
-def read_nominal_with_offsets(
-    X: Any, categories: Categories | None, missing: str
-) -> tuple[Table, NominalRows, ColumnOffsets]:
-    """Return nominal rows, and the minima of columns with numbers beyond `MAX_EXACT`.
-
-    Computes.
-
-    Parameters
-    ----------
-    X : as for `table.read_table`
-    categories : Categories, optional
-        Of all these rows.
-    missing : as for `nominal_rows.survey_nominal`
-
-    Raises
-    ------
-    PrecisionError
-        If there are such numbers as far apart.
-    ValueError, TypeError
-        As `table.read_table` and `nominal_rows.survey_nominal`.
-    """
-    places = () if categories is None else categories.places
-    try:
-        table = read_table(X, categories=categories, is_nominal=True)
-        return table, survey_nominal(table, missing, places), NO_OFFSETS
-    except PrecisionError:
-        minima = learn_offsets(X, categories)
-    table = read_table(X, categories=categories, minima=minima, is_nominal=True)
-    return table, survey_nominal(table, missing, places), minima
 
 
 def learn_offsets(

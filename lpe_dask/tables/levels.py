@@ -28,7 +28,7 @@ from lpe_dask.tables.categories import (
 )
 from lpe_dask.tables.column_names import format_option, positions_by_name, resolve_names
 from lpe_dask.tables.partitions import as_frame, error_context
-from lpe_dask.tables.table import Source, open_source
+from lpe_dask.tables.sources import Source, open_source
 from lpe_dask.tables.value_types import (
     BOOLEAN,
     FLOAT,
@@ -101,7 +101,7 @@ def learn_categories(
 
     Parameters
     ----------
-    X : as for `table.read_table`
+    X : as for `Table.of`
         The columns to measure.
     categorical : {None, "auto"} or sequence
         Names of columns, or positions for an array. "auto": all columns of text, categories
@@ -112,7 +112,7 @@ def learn_categories(
     Returns
     -------
     categories : Categories or None
-        None if there are no such columns, or no table at all: `table.read_table` says why.
+        None if there are no such columns, or no table at all: `Table.of` says why.
 
     Raises
     ------

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.tables.output_series import checksum, rows_changed_message
-from lpe_dask.tables.table import Table, with_chunk_sizes
+from lpe_dask.tables.row_checks import checksum, validated_rows
+from lpe_dask.tables.table import Table
 from lpe_dask.tables.value_ranges import BlockRanges, ValueRanges, ranges_of
 from lpe_dask.tasks import (
     LocalValue,
@@ -64,6 +64,56 @@ class NominalRows:
     is_frame: bool = False
     reread: Callable[[], da.Array] | None = None
 
+    @classmethod
+    def of(cls, table: Table, missing: str, categorical: Sequence[int] = ()) -> NominalRows:
+        """Return the finite rows of ``table``; reads it once, to count them.
+
+        All later readings are compared with this one. If an array did not know the lengths
+        of its chunks, a log line says that they were computed.
+
+        Parameters
+        ----------
+        table : Table
+        missing : {"error", "drop"}
+            What to do about a row with NaN or inf.
+        categorical : sequence of int
+            The columns that have codes.
+
+        Raises
+        ------
+        PrecisionError
+            If float64 cannot hold some numbers, and there are no minima.
+        ValueError
+            Naming the columns with NaN or inf, and how many, if ``missing="error"``; or if
+            no row is left.
+        """
+        name = "lpe-read" if table.is_lazy else "lpe-rows"
+        source = freeze(table.rows, name, is_foreign=table.is_lazy)
+        is_frame = table.frame is not None
+        is_finite, counts, samples, checksums, values = _survey_blocks(
+            source, tuple(categorical)
+        )
+        sizes = tuple(map(len, is_finite))
+        is_kept = np.concatenate(is_finite)
+        bad = np.sum(counts, axis=0)
+        if bad.any() and missing == "error":
+            _refuse(bad, table.labels, sum(sizes))
+        if not is_kept.any():
+            _refuse_all(bad, table.labels, sum(sizes))
+        if not is_frame and np.isnan(table.rows.shape[0]):
+            logger.info(
+                "the %d chunks of the nominal rows had unknown lengths, which were "
+                "computed: %d rows", len(sizes), sum(sizes),
+            )  # fmt: skip
+        is_whole = is_kept.all() and min(sizes) > 0
+        numbers = None if is_whole else np.flatnonzero(is_kept)
+        finite = partial(_finite_rows, sizes=sizes, checksums=checksums, numbers=numbers)
+        reread = None if table.reread is None else partial(finite, table.reread, name)
+        return cls(
+            finite(lambda: source, name), sizes, None if is_kept.all() else is_kept,
+            np.concatenate(samples), checksums, ranges_of(values), is_frame, reread,
+        )  # fmt: skip
+
     def again(self) -> da.Array:
         """Return the rows, in a new graph if they are in this process.
 
@@ -77,67 +127,6 @@ class NominalRows:
         return sum(self.input_chunks) - self.rows.shape[0]
 
 
-def survey_nominal(
-    table: Table, missing: str, categorical: Sequence[int] = ()
-) -> NominalRows:
-    """Return the finite rows of ``table``; reads it once, to count them.
-
-    All later readings are compared with this one. If an array did not know the lengths of
-    its chunks, a log line says that they were computed.
-
-    Parameters
-    ----------
-    table : Table
-    missing : {"error", "drop"}
-        What to do about a row with NaN or inf.
-    categorical : sequence of int
-        The columns that have codes.
-
-    Raises
-    ------
-    PrecisionError
-        If float64 cannot hold some numbers, and there are no minima.
-    ValueError
-        Naming the columns with NaN or inf, and how many, if ``missing="error"``; or if no
-        row is left.
-    """
-    name = "lpe-read" if table.is_lazy else "lpe-rows"
-    source = freeze(table.rows, name, is_foreign=table.is_lazy)
-    is_frame = table.frame is not None
-    is_finite, counts, samples, checksums, values = _survey_blocks(
-        source, tuple(categorical)
-    )
-    sizes = tuple(map(len, is_finite))
-    is_kept = np.concatenate(is_finite)
-    bad = np.sum(counts, axis=0)
-    if bad.any() and missing == "error":
-        _refuse(bad, table.labels, sum(sizes))
-    if not is_kept.any():
-        empty = [table.labels[i] for i in np.flatnonzero(bad == sum(sizes)) if sum(sizes)]
-        said = (
-            f" All values are missing in these columns: {', '.join(empty)}. Leave them out "
-            f"(columns=, --columns)."
-        )
-        raise ValueError(
-            f"there are no nominal rows to learn from: Found array with 0 sample(s) "
-            f"without NaN or inf among {sum(sizes)} rows, while a minimum of 1 is required."
-            f"{said if empty else ''}"
-        )
-    if not is_frame and np.isnan(table.rows.shape[0]):
-        logger.info(
-            "the %d chunks of the nominal rows had unknown lengths, which were computed: "
-            "%d rows", len(sizes), sum(sizes),
-        )  # fmt: skip
-    is_whole = is_kept.all() and min(sizes) > 0
-    numbers = None if is_whole else np.flatnonzero(is_kept)
-    finite = partial(_finite_rows, sizes=sizes, checksums=checksums, numbers=numbers)
-    reread = None if table.reread is None else partial(finite, table.reread, name)
-    return NominalRows(
-        finite(lambda: source, name), sizes, None if is_kept.all() else is_kept,
-        np.concatenate(samples), checksums, ranges_of(values), is_frame, reread,
-    )  # fmt: skip
-
-
 def _finite_rows(
     read: Callable[[], da.Array],
     name: str,
@@ -146,7 +135,7 @@ def _finite_rows(
     checksums: list[int],
     numbers: NDArray[np.int64] | None,
 ) -> da.Array:
-    settled = freeze(validated_rows(with_chunk_sizes(read(), sizes), checksums), name)
+    settled = freeze(validated_rows(read(), sizes, checksums), name)
     return settled if numbers is None else freeze(select_rows(settled, numbers), "lpe-part")
 
 
@@ -164,6 +153,19 @@ def _refuse(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
     )
 
 
+def _refuse_all(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
+    empty = [labels[i] for i in np.flatnonzero(bad == n_rows) if n_rows]
+    said = (
+        f" All values are missing in these columns: {', '.join(empty)}. Leave them out "
+        f"(columns=, --columns)."
+    )
+    raise ValueError(
+        f"there are no nominal rows to learn from: Found array with 0 sample(s) "
+        f"without NaN or inf among {n_rows} rows, while a minimum of 1 is required."
+        f"{said if empty else ''}"
+    )
+
+
 def _survey_blocks(rows: da.Array, categorical: tuple[int, ...]) -> tuple[list[Any], ...]:
     """Return the results of `_survey`, each as a list of all chunks; computes."""
     n_chunks = rows.numblocks[0]
@@ -171,23 +173,6 @@ def _survey_blocks(rows: da.Array, categorical: tuple[int, ...]) -> tuple[list[A
     tasks = ((_survey, (rows.name, i, 0), n_sampled, categorical) for i in range(n_chunks))
     surveys = compute(*new_tasks("survey", tasks, [rows]))
     return tuple(map(list, zip(*surveys, strict=True)))
-
-
-def validated_rows(rows: da.Array, checksums: list[int]) -> da.Array:
-    """Return the same rows, lazily; a chunk that has changed raises ValueError.
-
-    Parameters
-    ----------
-    rows : dask array of shape (n_rows, n_features)
-        With known chunks.
-    checksums : list of int
-        Of the chunks, as `checksum` gives them.
-    """
-    tasks = (
-        (_checked, (rows.name, i, 0), i, n_rows, expected)
-        for i, (n_rows, expected) in enumerate(zip(rows.chunks[0], checksums, strict=True))
-    )
-    return new_array("checked", tasks, [rows], rows.chunks, meta_of(rows))
 
 
 def select_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
@@ -252,20 +237,6 @@ def _survey(
     bad = (~is_finite).sum(axis=0)
     values = BlockRanges.of(rows[is_whole], categorical)
     return is_whole, bad, rows[which[is_whole[which]]], checksum(rows), values
-
-
-def _checked(
-    rows: NDArray[np.generic], number: int, n_rows: int, expected: int
-) -> NDArray[np.generic]:
-    if len(rows) != n_rows:
-        raise ValueError(
-            rows_changed_message(
-                f"has {len(rows)} rows instead of {n_rows} in partition {number}"
-            )
-        )
-    if checksum(rows) != expected:
-        raise ValueError(rows_changed_message(f"has other rows in partition {number}"))
-    return rows
 
 
 def _take(

@@ -8,8 +8,8 @@ Only results that NumPy or pandas hold are computed here.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,10 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
+from lpe_dask.tables.fit_input import FitInput
 from lpe_dask.tables.interop import from_library, to_library
 from lpe_dask.tables.numeric import float_rows, number_type
+from lpe_dask.tables.row_checks import checksum, rows_changed_message
 from lpe_dask.tasks import (
     LocalValue,
     compute,
@@ -167,49 +169,66 @@ def _on_series(
     return pd.Series(function(values.to_numpy(), *arguments), values.index, name=name)
 
 
-# Values of the nominal rows of a frame
+# Nominal rows
 
 
-def lookup_rows(
-    frame: Any,
-    source: Any,
-    chunks: Sequence[int],
-    checksums: Sequence[int],
-    values: Sequence[LocalValue],
-    function: Callable[..., Any] | None,
-    *arguments: Any,
-    name: str,
-) -> Any:
-    """Return values of the rows of a dask DataFrame as a dask Series of floats.
+@dataclass(frozen=True, slots=True)
+class InputKind:
+    """In what kind the nominal rows came, for results that belong to them.
 
-    Each task reads only the values of its rows.
-
-    Parameters
+    Attributes
     ----------
-    frame, source : dask DataFrame
+    restore, frame, source, is_lazy
         As in `table.Table`.
-    chunks : sequence of int
-        Rows of its partitions.
-    checksums : sequence of int
-        Of these, as `checksum` gives them, to detect changes.
-    values : sequence of LocalValue
-        Of arrays of shape (n,).
-    function : callable, optional
-        ``function(*values of some rows, *arguments)``; None: the first of the values.
-    arguments : objects
-        As for `map_values`.
-    name : str
-        Of the series.
+    origin : FitInput, optional
+        The rows themselves.
     """
-    edges, sums = np.cumsum([0, *chunks]), np.array(checksums)
-    known = [to_task(edges, "lpe-edges"), to_task(sums, "lpe-checksums")]
-    own = [held.readable() for held in values]
-    entered = [to_task(argument, "lpe-shared") for argument in arguments]
-    # Not of the frame: rows that were checked would be kept until all before are counted.
-    return map_partitions(
-        _row_numbers(source), _look_up, name, function, frame, number_type(frame), *known,
-        len(values), *own, *entered, meta=_empty_series(name, float),
-    )  # fmt: skip
+
+    restore: Callable[[Any, str], Any] = to_numpy
+    frame: Any = None
+    source: Any = None
+    is_lazy: bool = False
+    origin: FitInput | None = None
+
+    def lookup(
+        self,
+        chunks: Sequence[int],
+        checksums: Sequence[int],
+        values: Sequence[LocalValue],
+        function: Callable[..., Any] | None,
+        *arguments: Any,
+        name: str,
+    ) -> Any:
+        """Return values of the rows of a dask DataFrame as a dask Series of floats.
+
+        Each task reads only the values of its rows.
+
+        Parameters
+        ----------
+        chunks : sequence of int
+            Rows of its partitions.
+        checksums : sequence of int
+            Of these, as `checksum` gives them, to detect changes.
+        values : sequence of LocalValue
+            Of arrays of shape (n,).
+        function : callable, optional
+            ``function(*values of some rows, *arguments)``; None: the first of the values.
+        arguments : objects
+            As for `map_values`.
+        name : str
+            Of the series.
+        """
+        edges, sums = np.cumsum([0, *chunks]), np.array(checksums)
+        known = [to_task(edges, "lpe-edges"), to_task(sums, "lpe-checksums")]
+        own = [held.readable() for held in values]
+        entered = [to_task(argument, "lpe-shared") for argument in arguments]
+        # Not of the frame: rows that were checked would be kept until all before are
+        # counted.
+        return map_partitions(
+            _row_numbers(self.source), _look_up, name, function, self.frame,
+            number_type(self.frame), *known, len(values), *own, *entered,
+            meta=_empty_series(name, float),
+        )  # fmt: skip
 
 
 def _empty_series(name: str, dtype: Any) -> pd.Series:
@@ -286,11 +305,6 @@ def _look_up(
     return pd.Series(found, numbers.index, name=name)
 
 
-def checksum(rows: NDArray[np.generic]) -> int:
-    """Return a number that depends on the values of the rows and their order."""
-    return zlib.crc32(np.ascontiguousarray(rows).data)
-
-
 def row_hashes(rows: NDArray[np.generic]) -> NDArray[np.uint64]:
     """Return a hash of each row, of shape (n_rows,), the same for float32 and float64."""
     hashes = np.zeros(len(rows), np.uint64)
@@ -306,13 +320,3 @@ def _rows_of(some: Any, start: int, stop: int) -> NDArray[Any]:
         some[start:stop] if isinstance(some, np.ndarray) else (some.part(start, stop))
     )
     return rows
-
-
-def rows_changed_message(how: str) -> str:
-    """Return the message for a table that changed after it was first read."""
-    return (
-        f"the nominal rows changed when they were read again: the table {how}. It is read "
-        f"several times, and must give the same rows in the same order each time. Do not "
-        f"change an array while a model needs it; persist a Dask input first "
-        f"(ddf = ddf.persist()), or write it to Parquet and read that."
-    )

@@ -30,6 +30,12 @@ class ValueRanges:
     high: tuple[float, ...]
     rare: tuple[tuple[int, int], ...]
 
+    def count_new(self, rows: da.Array) -> list[Delayed]:
+        """Return a task for each block of rows, which gives what `new_values` does."""
+        function = partial(new_values, ranges=self)
+        blocks = ((function, (rows.name, i, 0)) for i in range(rows.numblocks[0]))
+        return new_tasks("unseen", blocks, [rows])
+
 
 @dataclass(frozen=True, slots=True)
 class BlockRanges:
@@ -69,13 +75,6 @@ def ranges_of(blocks: Sequence[BlockRanges]) -> ValueRanges:
     low = np.min([block.low for block in blocks], axis=0)
     high = np.max([block.high for block in blocks], axis=0)
     return ValueRanges(tuple(low.tolist()), tuple(high.tolist()), tuple(rare))
-
-
-def count_new_values(rows: da.Array, ranges: ValueRanges) -> list[Delayed]:
-    """Return a task for each block of rows, which gives what `new_values` does."""
-    function = partial(new_values, ranges=ranges)
-    blocks = ((function, (rows.name, i, 0)) for i in range(rows.numblocks[0]))
-    return new_tasks("unseen", blocks, [rows])
 
 
 # The function below runs inside tasks.

@@ -169,12 +169,12 @@ def test_worker_bytes__bound_whole_workers_that_build_indexes(
 READ = """
 import sys, dask
 from lpe_dask.tables.table_files import read_frame
-from lpe_dask.tables.table import read_table
+from lpe_dask.tables.table import Table
 from lpe_dask.tasks.worker_pool import peak_process_bytes
 from making import forget_peak
 
 def read(path):
-    return read_table(read_frame(path)).rows.to_delayed()[0, 0].compute()
+    return Table.of(read_frame(path)).rows.to_delayed()[0, 0].compute()
 
 with dask.config.set(scheduler="sync"):
     read(sys.argv[1])  # what is imported and opened only once

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.model.arguments import LogDensity
 from lpe_dask.model.calibration_split import INCLUDES_SELF
-from lpe_dask.model.fitted import Fitted, InputKind
+from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.lpe_parameters import check_parameters
 from lpe_dask.model.nominal_scores import StoredNominalScores
 from lpe_dask.model.persistence.manifest import (
@@ -29,7 +29,7 @@ from lpe_dask.model.persistence.manifest import (
 )
 from lpe_dask.pvalues import Calibration, LikelihoodRatio
 from lpe_dask.storage import StoredFile, single_line
-from lpe_dask.tables import name_from_json, to_numpy
+from lpe_dask.tables import InputKind, name_from_json
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
 #: by the tasks that read them.
@@ -112,7 +112,7 @@ def _read(manifest: Manifest, url: str) -> Fitted:
             division.n_rows + manifest.n_dropped,
             manifest.has_anomaly_log_density,
         ),
-        nominal=InputKind(to_numpy),
+        nominal=InputKind(),
         division=division,
         ranges=manifest.ranges,
         quality=manifest.quality,

@@ -30,7 +30,7 @@ from lpe_dask.tables.categories import (
 )
 from lpe_dask.tables.levels import learn_categories
 from lpe_dask.tables.parquet_files import RowGroups
-from lpe_dask.tables.table import read_table
+from lpe_dask.tables.table import Table
 
 N_ROWS = 7
 TEXTS = ["tcp", "udp", "tcp", None, "", "007", "7"]
@@ -67,7 +67,7 @@ def codes_of(values, levels):
 
 
 def computed(X, categories, **options):
-    return np.asarray(read_table(X, categories=categories, **options).rows.compute())
+    return np.asarray(Table.of(X, categories=categories, **options).rows.compute())
 
 
 def frame_of(column):
@@ -99,7 +99,7 @@ def test_categories__of_every_type_and_form_are_the_same(n_partitions, tmp_path)
             (found,) = categories.levels
             assert (found, categories.places) == (EXPECTED[kind], (0,)), column.dtype
             assert [*map(type, found)] == [*map(type, EXPECTED[kind])]
-            table = read_table(X, categories=categories, is_nominal=True)
+            table = Table.of(X, categories=categories, is_nominal=True)
             np.testing.assert_array_equal(table.rows.compute(), codes)
             assert table.rows.dtype == table.rows.compute().dtype == np.float64
             if table.frame is not None:
@@ -127,7 +127,7 @@ def test_categories__of_arrays_of_text(dtype):
         assert (
             categories == learn_categories(X, [0]) == Categories((0,), (("a", "b", "c"),))
         )
-        table = read_table(X, categories=categories)
+        table = Table.of(X, categories=categories)
         np.testing.assert_array_equal(table.rows.compute(), [[1], [0], [1], [2]])
         assert table.rows.compute().dtype == table.rows.dtype
 
@@ -158,7 +158,7 @@ def test_categories__leave_float32_as_it_is():
     categories = learn_categories(frame, "auto")
 
     for X in (frame, dd.from_pandas(frame, npartitions=2)):
-        rows = read_table(X, categories=categories).rows
+        rows = Table.of(X, categories=categories).rows
         assert rows.dtype == rows.compute().dtype == np.float32
 
 
@@ -313,7 +313,7 @@ def test_auto__refuses_text_among_numbers():
 
     for table in (X, lazy(X)):
         with pytest.raises(TypeError, match="'odd'"):
-            read_table(table, categories=learn_categories(table, "auto"))
+            Table.of(table, categories=learn_categories(table, "auto"))
 
 
 def test_levels__are_no_more_than_the_most():
@@ -404,7 +404,7 @@ def test_other_types__are_refused_before_any_task(dtype, other, at_most_computes
     categories = learn_categories(pd.DataFrame({"c": [other]}), ["c"])
 
     with at_most_computes(0), pytest.raises(TypeError, match="'c'"):
-        read_table(lazy(frame), categories=categories)
+        Table.of(lazy(frame), categories=categories)
 
 
 def test_floats__that_are_whole_are_levels():
@@ -454,7 +454,7 @@ def test_csv__is_read_as_the_model_knows_it(tmp_path):
     rows = computed(csv_of(tmp_path, "7,5", "007,6", "7.0,7", "NA,8", ",9"), categories)
     np.testing.assert_array_equal(rows, np.c_[[1, 0, -1, 2, np.nan], range(5, 10)])
 
-    by_name = read_table(csv_of(tmp_path, "7,5"), ["x", "c"], Categories((1,), (("7",),)))
+    by_name = Table.of(csv_of(tmp_path, "7,5"), ["x", "c"], Categories((1,), (("7",),)))
     np.testing.assert_array_equal(by_name.rows.compute(), [[5, 0]])
 
 
@@ -470,7 +470,7 @@ def test_csv__of_booleans_and_whole_numbers(tmp_path):
     path = csv_of(tmp_path, "true,1")
     np.testing.assert_array_equal(computed(path, booleans), [[1, 1]])
     with pytest.raises(TypeError, match="'c' has booleans"):
-        read_table(path, categories=numbers)
+        Table.of(path, categories=numbers)
     with pytest.raises(TypeError, match="'c' has whole numbers"):
         computed(csv_of(tmp_path, "1,1"), booleans)
 
@@ -482,7 +482,7 @@ GRAPHS = ["dask frame", "dask array"], [10, 200, 5000]
 
 
 @pytest.mark.parametrize(("kind", "n_levels"), mostly_dealt(*GRAPHS))
-def test_read_table__has_large_categories_once_in_its_graph(kind, n_levels):
+def test_table__has_large_categories_once_in_its_graph(kind, n_levels):
     texts = [f"a category, number {i}" for i in range(n_levels)]
     n_partitions, n_bytes = 100, sum(map(len, texts))
     frame = pd.DataFrame({"c": texts[:10] * 20, "x": 0.5})
@@ -492,7 +492,7 @@ def test_read_table__has_large_categories_once_in_its_graph(kind, n_levels):
     }[kind]()
 
     def sent(levels):
-        rows = read_table(X, categories=Categories((0,), (tuple(levels),))).rows
+        rows = Table.of(X, categories=Categories((0,), (tuple(levels),))).rows
         (rows,) = dask.optimize(rows)
         sizes = [len(cloudpickle.dumps(task)) for task in rows.__dask_graph__().values()]
         return rows, sum(sizes)
@@ -535,7 +535,7 @@ def test_learn_categories__reads_each_partition_once_or_only_some():
         assert sorted(read) == list(range(100))
         read.clear()
         some = learn_categories(X, "auto", max_partitions=5)
-        read_table(X, categories=categories)
+        Table.of(X, categories=categories)
 
     assert len(categories.levels[0]) == 100
     assert sorted(read) == [0, 20, 40, 60, 80]

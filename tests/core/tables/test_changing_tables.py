@@ -11,16 +11,16 @@ import pytest
 
 from choosing import dealt, mostly_dealt, mostly_full, pairs
 from lpe_dask import LPE
-from lpe_dask.tables.nominal_rows import survey_nominal
+from lpe_dask.tables.nominal_rows import NominalRows
 from lpe_dask.tables.output_series import map_blocks, row_hashes, to_verified_series
-from lpe_dask.tables.table import read_table
+from lpe_dask.tables.table import Table
 from lpe_dask.tasks import reread_once
 
 N_ROWS, N_PARTS = 100, 2
 META = pd.DataFrame({"a": [1.0], "b": [1.0]})
 
 
-class Table:
+class ChangingTable:
     """A table that changes after its partitions were read some times.
 
     Parameters
@@ -92,7 +92,7 @@ def as_kind(frame, kind):
 @pytest.mark.parametrize(("fit", "kind"), mostly_dealt(FITS, KINDS))
 def test_fit__reads_a_table_that_stays_so_often(fit, kind):
     arguments, n_readings = FITS[fit]
-    table = Table("other")
+    table = ChangingTable("other")
     X = as_kind(table.frame(), kind)
     table.readings_left = n_readings * N_PARTS
 
@@ -113,7 +113,7 @@ def test_fit__of_a_table_that_changes(change, fit, kind):
     """Between any two readings, or within one."""
     arguments, n_readings = FITS[fit]
     for n_partitions in range(N_PARTS, n_readings * N_PARTS):
-        table = Table(change)
+        table = ChangingTable(change)
         X = as_kind(table.frame(), kind)
         table.readings_left = n_partitions
 
@@ -130,7 +130,7 @@ VALUES = TRY_LATER, FITS, ["p_values_", "statistic_"]
 )
 def test_own_values__of_a_frame_that_changes_later(change, fit, name):
     arguments, _ = FITS[fit]
-    table = Table(change)
+    table = ChangingTable(change)
     model = LPE(3, algorithm="brute", **arguments).fit(table.frame())
     values = getattr(model, name)
     assert len(values.compute()) == N_PARTS * N_ROWS
@@ -144,7 +144,7 @@ def test_own_values__of_a_frame_that_changes_later(change, fit, name):
 @pytest.mark.parametrize("change", TRY_LATER)
 def test_own_values__of_an_array_that_changes_later(change):
     """Only those that are measured when they are asked for read it again."""
-    table = Table(change)
+    table = ChangingTable(change)
     X = table.frame().to_dask_array()
     all_known = LPE(3).fit(X).p_values_
     some_known = LPE(3, calibration_size=50, random_state=0).fit(X).p_values_
@@ -158,7 +158,7 @@ def test_own_values__of_an_array_that_changes_later(change):
 
 def checked_sums(frame):
     """Return the sum of each row as results are whose rows were read by themselves."""
-    rows = reread_once(read_table(frame).rows)
+    rows = reread_once(Table.of(frame).rows)
     sums = map_blocks([rows], lambda part: part.sum(axis=1), name="sum", dtype=float)
     return to_verified_series(sums, "sum", frame, rows)
 
@@ -166,7 +166,7 @@ def checked_sums(frame):
 @pytest.mark.parametrize("change", mostly_full(TRY_LATER, ["shrunk", "other", "emptied"]))
 def test_to_checked_series__of_a_frame_that_changes(change):
     """Between any two readings: an error, or values of rows that were read alike."""
-    table = Table(change)
+    table = ChangingTable(change)
     before = [table.frame().partitions[i].compute() for i in range(N_PARTS)]
     table.has_changed = True
     after = [table.frame().partitions[i].compute() for i in range(N_PARTS)]
@@ -174,7 +174,7 @@ def test_to_checked_series__of_a_frame_that_changes(change):
     expected = [pd.concat(parts).sum(axis=1).tolist() for parts in states]
     errors = []
     for n_partitions in range(4 * N_PARTS):
-        table = Table(change)
+        table = ChangingTable(change)
         sums = checked_sums(table.frame())
         table.readings_left = n_partitions
         try:
@@ -205,7 +205,7 @@ def test_to_checked_series__has_the_index_of_the_frame():
 def test_again__of_an_array_that_was_changed(missing):
     rows = np.random.default_rng(0).standard_normal((100, 2))
     rows[0, 0] = np.nan if missing == "drop" else 0
-    nominal = survey_nominal(read_table(rows), missing)
+    nominal = NominalRows.of(Table.of(rows), missing)
 
     rows[-1, -1] += 1
 

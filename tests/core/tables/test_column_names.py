@@ -15,7 +15,7 @@ from lpe_dask import LPE
 from lpe_dask.cli import commands
 from lpe_dask.tables.column_names import resolve_names
 from lpe_dask.tables.columns import select_positions
-from lpe_dask.tables.table import read_table
+from lpe_dask.tables.table import Table
 
 RNG = np.random.default_rng(0)
 NOMINAL = RNG.integers(0, 9, (60, 3)) * [1.0, 10.0, 100.0]
@@ -120,8 +120,8 @@ def test_names__are_text_or_whole_numbers(names, kind, at_most_computes):
     LPE(3).fit(frame)
 
 
-def test_read_table__calls_columns_by_their_names_in_messages():
-    assert read_table(named(NOMINAL, [1, "b", 2])).labels == ["1", "b", "2"]
+def test_table__calls_columns_by_their_names_in_messages():
+    assert Table.of(named(NOMINAL, [1, "b", 2])).labels == ["1", "b", "2"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ import pytest
 import lpe_dask
 from choosing import mostly_dealt, mostly_full
 from lpe_dask import LPE
-from lpe_dask.tables import ColumnOffsets, PrecisionError, learn_offsets
+from lpe_dask.tables import ColumnOffsets
+from lpe_dask.tables.column_offsets import learn_offsets
+from lpe_dask.tables.errors import PrecisionError
 
 START = 1_700_000_000_000_000_000
 SMALL = pd.DataFrame(

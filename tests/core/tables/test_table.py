@@ -19,7 +19,7 @@ import lpe_dask
 from lpe_dask import LPE
 from lpe_dask.tables.errors import PrecisionError
 from lpe_dask.tables.numeric import check_numeric, float_rows
-from lpe_dask.tables.table import read_table
+from lpe_dask.tables.table import Table
 from strategies import row_chunks
 
 ROWS = np.array([[1, 0], [2, 1], [3, 1], [5, 0], [8, 1], [13, 0]])
@@ -54,8 +54,8 @@ def computed(table):
         dd.from_pandas(frame_of({"number": "Int16", "flag": "boolean"}), npartitions=2),
     ],
 )
-def test_read_table__gives_the_numbers(X):
-    table = read_table(X)
+def test_table__gives_the_numbers(X):
+    table = Table.of(X)
 
     np.testing.assert_array_equal(computed(table), ROWS)
     assert len(table.rows.chunks[1]) == 1
@@ -69,7 +69,7 @@ def test_frame__of_float32_stays_so_and_gives_the_same_bits(kind, scale):
     double = single.astype(np.float64)
     X = single if kind == "pandas" else dd.from_pandas(single, npartitions=3)
 
-    blocks = read_table(X).rows
+    blocks = Table.of(X).rows
 
     assert blocks.dtype == blocks.compute().dtype == np.float32
     actual = np.asarray(lpe_dask.score(X, n_neighbors=3, scale=scale))
@@ -84,7 +84,7 @@ def test_dask_frame__that_says_float64_gives_it():
         lambda part: double.astype(np.float32), range(2), meta=double.iloc[:0]
     )
 
-    rows = read_table(frame).rows
+    rows = Table.of(frame).rows
 
     assert rows.dtype == rows.compute().dtype == np.float64
 
@@ -93,7 +93,7 @@ def test_dask_frame__that_says_float64_gives_it():
     "dtype", ["Int64", "Float64", "boolean", "int64[pyarrow]", "object"]
 )
 @pytest.mark.parametrize("values", [[1, None, 0], [None, None, None]])
-def test_read_table__missing_values_are_nan(dtype, values):
+def test_table__missing_values_are_nan(dtype, values):
     frame = pd.DataFrame({"x": pd.Series(values, dtype=dtype), "y": [1.0, 2.0, np.inf]})
     with dask.config.set({"dataframe.convert-string": False}):
         kinds = [frame, dd.from_pandas(frame, npartitions=2)]
@@ -103,7 +103,7 @@ def test_read_table__missing_values_are_nan(dtype, values):
 
     expected = np.c_[np.array(values, float), frame["y"]]
     for X in kinds:
-        np.testing.assert_array_equal(computed(read_table(X)), expected)
+        np.testing.assert_array_equal(computed(Table.of(X)), expected)
 
 
 def test_check_numeric__says_that_there_are_no_numbers_at_all():
@@ -193,7 +193,7 @@ def test_objects__in_a_dask_frame_are_refused_by_the_tasks_that_read_them():
 @pytest.mark.parametrize(("n_rows", "n_chunks"), [(0, 1), (100_000, 1), (2**21, 8)])
 def test_numpy__is_cut_into_chunks_of_some_mebibytes(n_rows, n_chunks):
     """Each one costs tasks, and messages on a cluster."""
-    rows = read_table(np.zeros((n_rows, 8), np.float32)).rows
+    rows = Table.of(np.zeros((n_rows, 8), np.float32)).rows
 
     assert rows.numblocks == (n_chunks, 1)
     assert sum(rows.chunks[0]) == n_rows

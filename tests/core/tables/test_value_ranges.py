@@ -15,7 +15,6 @@ from lpe_dask.model.detector import fitted_of
 from lpe_dask.tables.value_ranges import (
     BlockRanges,
     ValueRanges,
-    count_new_values,
     ranges_of,
 )
 
@@ -53,7 +52,7 @@ def test_unseen__are_counted_as_defined(nominal, rows, chunk):
     array[1::5, 1] = np.inf
 
     with dask.config.set(scheduler="sync"):
-        counted = dask.compute(*count_new_values(da.from_array(array, (chunk, 3)), ranges))
+        counted = dask.compute(*ranges.count_new(da.from_array(array, (chunk, 3))))
 
     missing, unseen = np.sum(counted, axis=0)
     for place, column in enumerate(array.T):
@@ -68,7 +67,7 @@ def test_unseen__of_numbers_of_any_type(kind):
     rows = np.array([[0, 1], [1, 1], [1, 0]]).astype(kind)
 
     (counts,) = dask.compute(
-        *count_new_values(da.from_array(rows), ValueRanges((0, 1), (1, 1), ()))
+        *ValueRanges((0, 1), (1, 1), ()).count_new(da.from_array(rows))
     )
 
     assert [of.tolist() for of in counts] == [[0, 0], [0, 1]]

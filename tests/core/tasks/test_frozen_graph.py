@@ -17,7 +17,7 @@ from choosing import mostly_dealt, mostly_full, mostly_slow
 from lifetimes import unneeded
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
-from lpe_dask.tables import read_table
+from lpe_dask.tables import Table
 from lpe_dask.tasks import freeze, new_tasks, reread_once, transfer
 from lpe_dask.tasks.transfer import LITERAL_BYTES
 from waiting import eventually
@@ -69,7 +69,7 @@ def keys_and_dependencies(graph):
 
 @pytest.mark.parametrize("kind", LAZY)
 def test_settle__leaves_nothing_to_optimize(tmp_path, kind):
-    settled = freeze(read_table(AS_KIND[kind](tmp_path)).rows, "lpe-read", is_foreign=True)
+    settled = freeze(Table.of(AS_KIND[kind](tmp_path)).rows, "lpe-read", is_foreign=True)
 
     (optimized,) = dask.optimize(settled)
     (within,) = dask.optimize(settled + 1)
@@ -81,13 +81,13 @@ def test_settle__leaves_nothing_to_optimize(tmp_path, kind):
     both = expected.keys() & found.keys()
     assert {key: found[key] for key in both} == {key: expected[key] for key in both}
     np.testing.assert_array_equal(
-        settled.compute(), read_table(AS_KIND[kind](tmp_path)).rows.compute()
+        settled.compute(), Table.of(AS_KIND[kind](tmp_path)).rows.compute()
     )
 
 
 @pytest.mark.parametrize("kind", LAZY)
 def test_read_again__shares_no_task_and_waits(tmp_path, kind):
-    rows = read_table(AS_KIND[kind](tmp_path)).rows
+    rows = Table.of(AS_KIND[kind](tmp_path)).rows
     (task,) = new_tasks("first", [(int,)], [])
 
     first, second, waiting = reread_once(rows), reread_once(rows), reread_once(rows, task)
