@@ -32,7 +32,7 @@ from lpe_dask.batch.row_selection import take
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Explanation, Fitted, ModelFolder
 from lpe_dask.storage import MASK, Folder, Lock, redact_errors
-from lpe_dask.tables import FileTable, path_of
+from lpe_dask.tables import FileTable
 from lpe_dask.tasks import compute, frame_tasks, new_tasks
 
 #: Columns of a row in the summary, and characters of a text there.
@@ -331,21 +331,10 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     hidden = {*RESULT_COLUMNS, Q_VALUE}
     kept = table.select([name for name in table.columns if name not in hidden])
     private = summary["reasons"]["private_columns"]
-    scored = ExplanationInput(rows, kept, labels_of(table), None, private)
+    scored = ExplanationInput(rows, kept, table.part_labels(), None, private)
     _, file = scored.explain(model, _top_anomalies(table, model, top), None)
     lock.verify()
     Folder(url).write(REASONS_NAME, file)
-
-
-def labels_of(table: FileTable) -> list[tuple[str, int]]:
-    """Return the file of each partition, and which of its rows comes first."""
-    starts: dict[str, int] = {}
-    for part in table.parts:
-        starts.setdefault(part.name, part.first)
-    return [
-        (path_of(part.name).rsplit("/", 1)[-1], part.first - starts[part.name])
-        for part in table.parts
-    ]
 
 
 def _top_anomalies(table: FileTable, model: Fitted, n_rows: int) -> pd.DataFrame:

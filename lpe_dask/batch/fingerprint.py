@@ -17,7 +17,7 @@ from typing import Any
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.output import FINGERPRINT_NAME, SUMMARY_NAME, write_json
 from lpe_dask.storage import Folder, Lock, to_jsonable
-from lpe_dask.tables import FileTable, TableFiles, find_files
+from lpe_dask.tables import FileTable
 
 #: Where in a summary the fingerprint is.
 FINGERPRINT_KEY = "fingerprint"
@@ -132,18 +132,18 @@ def changed_files(before: list[Any], now: list[Any]) -> list[str]:
     return [f"the input ({first} is {how}{more})"]
 
 
-def check_unchanged(files: TableFiles, remove: Callable[[str], None], url: str) -> None:
-    """Raise RunError if files are not what they were when the run began.
+def check_unchanged(table: FileTable, remove: Callable[[str], None], url: str) -> None:
+    """Raise RunError if the files of a table are not what they were when the run began.
 
     Parameters
     ----------
-    files : TableFiles
+    table : FileTable
     remove : callable
         Is called with ``url`` before, to remove what was made from these files: it may be
         from what they were meanwhile, also if they are later what they were before.
     url : str
     """
-    changed = changed_files(files.stamps, find_files(files.paths).stamps)
+    changed = changed_files(table.files.stamps, table.files.again().stamps)
     if changed:
         remove(url)
         raise RunError(

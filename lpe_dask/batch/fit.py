@@ -34,12 +34,8 @@ from lpe_dask.model import (
 )
 from lpe_dask.storage import redact
 from lpe_dask.tables import (
-    LEVEL_TYPES,
     ExclusionError,
     FileTable,
-    Paths,
-    as_paths,
-    categorical_positions,
     open_features,
 )
 
@@ -83,11 +79,8 @@ class Fit:
     @property
     def kinds(self) -> dict[int, str | None]:
         """What the categorical columns have, by position; None where only rows show it."""
-        found = self.table.kinds(list(self.nominal.columns))
         categorical = self.parameters["categorical"]
-        places = categorical_positions(self.nominal, found, categorical)
-        kinds = {place: found[place] for place in places}
-        return {k: kind if kind in LEVEL_TYPES else None for k, kind in kinds.items()}
+        return self.table.categorical_kinds(self.nominal, categorical)
 
     def execute(self, folder: str) -> Fitted:
         """Fit, save if that was asked for, and return the model; computes.
@@ -161,17 +154,17 @@ class Fit:
                 self.parameters, self.nominal, self.checkpoint(folder),
                 advises=self.advises,
             )  # fmt: skip
-        check_unchanged(self.table.files, remove_fits, folder)
+        check_unchanged(self.table, remove_fits, folder)
         return replace(model, source=self.source)
 
 
-def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
+def prepare_fit(job: Job, data: Sequence[str], existing: Existing) -> Fit:
     """Return the fit of a job, checked as far as that goes without reading rows.
 
     Parameters
     ----------
     job : Job
-    data : str, path, or a sequence of them
+    data : sequence of str
         The files of the rows to score, which are nominal if the job names no others.
     existing : {"keep", "refuse", "replace"}
         What happens to an existing model.
@@ -188,7 +181,7 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
         name = "score" if job.nominal is None else "nominal"
         raise JobKeyError(str(error), name, "exclude") from None
     path, is_new = job.model.path, existing == "refuse"
-    url = None if path is None else check_output(ModelFolder(path).url, as_paths(nominal))
+    url = None if path is None else check_output(ModelFolder(path).url, nominal)
     source = source_of(table, list(frame.columns), parameters, job)
     is_exact = parameters["algorithm"] != "nn_descent"
     is_whole = (

@@ -11,8 +11,6 @@ from lpe_dask.batch.job import Source
 from lpe_dask.tables import (
     CsvOptions,
     FileTable,
-    Paths,
-    format_paths,
     path_exists,
     resolve_names,
     with_csv,
@@ -21,7 +19,7 @@ from lpe_dask.tables import (
 logger = logging.getLogger(__name__)
 
 
-def paths_of(sources: Sequence[Source], csv: CsvOptions | None) -> Paths:
+def paths_of(sources: Sequence[Source], csv: CsvOptions | None) -> Sequence[str]:
     """Return the paths of a job's table; days of a range may have no files."""
     absent = [s.path for s in sources if s.is_optional and not path_exists(s.path)]
     if absent:
@@ -32,11 +30,11 @@ def paths_of(sources: Sequence[Source], csv: CsvOptions | None) -> Paths:
             f"there are no files at {', '.join(absent)}. At least one day of the range "
             f"must have files."
         )
-    return with_csv(there, None if csv is None else csv.given())
+    paths: Sequence[str] = with_csv(there, None if csv is None else csv.given())
+    return paths
 
 
 def select_carried_columns(
-    path: Paths,
     table: FileTable,
     keep: Sequence[Any] | None,
     results: Sequence[str],
@@ -48,7 +46,7 @@ def select_carried_columns(
     missing = [name for name in names if name not in existing]
     if missing:
         raise JobKeyError(
-            f"{format_paths(path)} has no columns {missing} to keep, but "
+            f"{table.place} has no columns {missing} to keep, but "
             f"{existing}. Name some of these (keep=, --keep).",
             "score",
             "keep",
@@ -57,7 +55,7 @@ def select_carried_columns(
     hidden = [name for name in results if name in kept.schema.names]
     if hidden:
         raise JobKeyError(
-            f"{format_paths(path)} has {hidden} already, but these are names of results in "
+            f"{table.place} has {hidden} already, but these are names of results in "
             f"the output ({', '.join(results)}). Name the columns to carry over "
             f"without them (keep=, --keep), or rename them in the input.",
             "score",

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from os.path import realpath
 from typing import Any
@@ -78,7 +78,7 @@ _LOST_AND_FOUND = "lost+found"
 # The output folder
 
 
-def check_output(output: str, inputs: list[str]) -> str:
+def check_output(output: str, inputs: Sequence[str]) -> str:
     """Return the URL of the output folder, which must not overlap any input."""
     if not output.strip():
         raise ValueError("the output has no name. Give a folder to write to.")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,6 @@ from lpe_dask.model import (
     checked_parameters,
 )
 from lpe_dask.storage import Lock, redact
-from lpe_dask.tables import Paths
 from lpe_dask.tasks import Workers
 
 logger = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class Run:
 
 
 def _load_or_prepare_model(
-    job: Job, data: Paths, existing: Existing
+    job: Job, data: Sequence[str], existing: Existing
 ) -> tuple[Fit | None, Fitted | None]:
     """Return how the model of a job is fitted, or was, and the model if it exists.
 

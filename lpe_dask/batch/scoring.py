@@ -53,9 +53,7 @@ from lpe_dask.pvalues import Adjustment, adjustment, check_level
 from lpe_dask.storage import Folder, Lock, redact, short_message
 from lpe_dask.tables import (
     FileTable,
-    Paths,
     TableError,
-    as_paths,
     open_features,
 )
 from lpe_dask.tasks import RowCount, compute, eager_scope
@@ -175,14 +173,14 @@ class Scoring:
 
 
 def prepare_scoring(
-    job: Job, data: Paths, fit: Fit | None, model: Fitted | None, existing: Existing
+    job: Job, data: Sequence[str], fit: Fit | None, model: Fitted | None, existing: Existing
 ) -> Scoring:
     """Return the scoring of a job, with a model that exists or is to be fitted.
 
     Parameters
     ----------
     job : Job
-    data : str, path, or a sequence of them
+    data : sequence of str
         The files of the rows to score.
     fit : Fit, optional
         How the model is fitted, or was.
@@ -197,7 +195,7 @@ def prepare_scoring(
     assert origin is not None
     if given.fdr is not None:
         check_level("fdr", given.fdr)
-    inputs = as_paths(data) + ([] if fit is None else as_paths(fit.table.files.paths))
+    inputs = [*data, *([] if fit is None else fit.table.files.paths)]
     if job.model.path is not None:
         inputs.append(job.model.path)
     url = output.check_output(given.output, inputs)
@@ -215,7 +213,7 @@ def prepare_scoring(
     results = [*output.RESULT_COLUMNS]
     if given.fdr is not None:
         results.append(parts.Q_VALUE)
-    kept = select_carried_columns(data, table, given.keep, results)
+    kept = select_carried_columns(table, given.keep, results)
     settings = {
         "columns": list(map(str, rows.columns)),
         "keep": list(map(str, kept.columns)),
@@ -314,7 +312,7 @@ def execute_scoring(
         total = PartStats.merge(stats, model.calibration.graph)
         _warn_if_fdr_unreliable(scoring, model, total.counts)
         folder.wait_until_visible()
-        check_unchanged(scoring.kept.files, output.remove_output, scoring.output)
+        check_unchanged(scoring.kept, output.remove_output, scoring.output)
         cut_off = None
         if adjusted is not None:
             largest = adjusted.cut_off(fdr)

@@ -34,11 +34,8 @@ from lpe_dask.tables import (
     ColumnOffsets,
     FileTable,
     InputKind,
-    Paths,
     Table,
     ValueRanges,
-    as_array,
-    format_paths,
     is_path_like,
     map_values,
     open_features,
@@ -171,14 +168,14 @@ class Fitted:
         return table
 
     def open_table(
-        self, data: Paths, columns: Sequence[Any] | None
+        self, data: str | Sequence[str], columns: Sequence[Any] | None
     ) -> tuple[FileTable, Any]:
         """Return a table in files, and of it the frame of columns that are measured."""
         kinds = None if self.categories is None else self.categories.kinds
         table, rows = open_features(data, columns, self.columns, kinds=kinds)
         if len(rows.columns) != self.n_features:
             raise ValueError(
-                f"{format_paths(data)} has {len(rows.columns)} columns to measure, but the "
+                f"{table.place} has {len(rows.columns)} columns to measure, but the "
                 f"model was fitted on {self.n_features}. Name that many (columns=, "
                 f"--columns)."
             )
@@ -353,7 +350,7 @@ def _warn_of_unmeasured(values: Any) -> None:
     """
     if is_dask_collection(values):
         return
-    n_unmeasured = int(np.isnan(np.asarray(as_array(values), np.float64)).sum())
+    n_unmeasured = int(np.isnan(np.asarray(values, np.float64)).sum())
     if n_unmeasured > 0:
         rows = "1 row has" if n_unmeasured == 1 else f"{n_unmeasured} rows have"
         warnings.warn(

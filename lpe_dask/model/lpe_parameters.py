@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from lpe_dask.model.calibration_split import INCLUDES_SELF
-from lpe_dask.tables import positions_by_name
 
 #: metric -> the parameters that it takes.
 METRIC_PARAMS = {
@@ -147,7 +146,7 @@ def _is_categorical(value: Any) -> bool:
     if not isinstance(value, list | tuple):
         return isinstance(value, str) and value == "auto"
     is_hashable = all(isinstance(column, Hashable) for column in value)
-    return is_hashable and len(positions_by_name(value)) == len(value)
+    return is_hashable and len({*value}) == len(value)
 
 
 def has_categories(parameters: Mapping[str, Any]) -> bool:

@@ -36,7 +36,7 @@ from lpe_dask.pvalues.decisions import (
     histogram_of,
     merge_histograms,
 )
-from lpe_dask.tables import from_library, map_values, to_library
+from lpe_dask.tables import from_library, map_values
 from lpe_dask.tasks import merge_tasks
 
 if TYPE_CHECKING:  # users see these types
@@ -148,8 +148,9 @@ def false_discovery_control(
     """
     check_level("q", q)
     if (found := from_library(p_values)) is not None:
-        flags = false_discovery_control(found[0], q, adjusted=adjusted)
-        return to_library(flags, "q_value" if adjusted else "is_anomaly", found[1])
+        array, restore = found
+        flags = false_discovery_control(array, q, adjusted=adjusted)
+        return restore(flags, "q_value" if adjusted else "is_anomaly")
     p_values = _checked(p_values)
     if adjusted:
         steps = _from_all(p_values, Adjustment.of)

@@ -1,7 +1,5 @@
 from .arrays import as_array as as_array
 from .categories import Categories as Categories
-from .column_names import name_from_json as name_from_json
-from .column_names import positions_by_name as positions_by_name
 from .column_names import resolve_names as resolve_names
 from .column_names import split_names as split_names
 from .column_selection import ExcludedColumns as ExcludedColumns
@@ -14,9 +12,6 @@ from .errors import TableError as TableError
 from .exact_numbers import ColumnOffsets as ColumnOffsets
 from .feature_files import open_features as open_features
 from .interop import from_library as from_library
-from .interop import to_library as to_library
-from .levels import categorical_positions as categorical_positions
-from .listing import path_of as path_of
 from .listing import resolve_path as resolve_path
 from .nominal_rows import NominalRows as NominalRows
 from .nominal_rows import select_rows as select_rows
@@ -30,11 +25,7 @@ from .parquet_files import N_READER_THREADS as N_READER_THREADS
 from .table import Table as Table
 from .table_files import FileTable as FileTable
 from .table_files import Paths as Paths
-from .table_files import TableFiles as TableFiles
 from .table_files import as_paths as as_paths
-from .table_files import find_files as find_files
-from .table_files import format_paths as format_paths
 from .table_files import is_path_like as is_path_like
 from .table_files import path_exists as path_exists
 from .value_ranges import ValueRanges as ValueRanges
-from .value_types import LEVEL_TYPES as LEVEL_TYPES

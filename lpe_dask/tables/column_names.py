@@ -105,11 +105,3 @@ def format_option(option: str, names: Iterable[Any]) -> str:
     "--columns ' L_T1,x'"
     """
     return f"{option} {printable(shlex.quote(join_names(names)))}"
-
-
-def name_from_json(content: Any) -> str | int:
-    """Return a name from a file; ValueError for anything else."""
-    if not is_name(content):
-        raise ValueError(f"{str(content)[:80]} is not a column name")
-    name: str | int = content
-    return name

@@ -8,7 +8,6 @@ from typing import Any
 from lpe_dask.tables.column_names import resolve_names
 from lpe_dask.tables.column_selection import ExcludedColumns
 from lpe_dask.tables.columns import select_columns
-from lpe_dask.tables.levels import categorical_positions
 from lpe_dask.tables.numeric import check_numeric
 from lpe_dask.tables.table_files import (
     FileTable,
@@ -58,7 +57,7 @@ def open_features(
         if len(frame.columns) == 0:
             raise ValueError("no columns to measure. Name some (columns=, --columns).")
         found = table.kinds(list(frame.columns))
-        places = {*kinds, *categorical_positions(frame, found, categorical)}
+        places = {*kinds, *table.categorical_kinds(frame, categorical)}
         check_value_types(found, list(map(column_label, frame.columns)), kinds)
         check_numeric(meta_of(frame), but=places)
     except (ValueError, TypeError) as error:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set, ValuesView
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set, ValuesView
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -85,10 +86,15 @@ def as_table(X: Any, columns: Sequence[Any] | None = None) -> Any:
     return _frame_of_library(X, columns)
 
 
-def from_library(values: Any) -> tuple[NDArray[Any], str] | None:
-    """Return a series of another library as an array, and its kind; None for others."""
+def from_library(
+    values: Any,
+) -> tuple[NDArray[Any], Callable[[NDArray[Any], str], Any]] | None:
+    """Return a series of another library as an array; None for others.
+
+    And a function that makes such a series of an array and a name.
+    """
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values.to_numpy(zero_copy_only=False), ARROW
+        return values.to_numpy(zero_copy_only=False), partial(to_library, kind=ARROW)
     own: Any = np.ndarray | pd.Series | list | tuple
     if isinstance(values, own) or is_dask_collection(values):
         return None
@@ -97,7 +103,7 @@ def from_library(values: Any) -> tuple[NDArray[Any], str] | None:
     series = nw.from_native(values, allow_series=True, pass_through=True)
     if not isinstance(series, nw.Series):
         return None
-    return series.to_numpy(), series.implementation.value
+    return series.to_numpy(), partial(to_library, kind=series.implementation.value)
 
 
 def to_library(values: NDArray[Any], name: str, kind: str) -> Any:

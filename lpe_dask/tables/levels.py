@@ -20,20 +20,22 @@ import pandas as pd
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
+from lpe_dask.tables.categorical_columns import (
+    may_have_levels,
+    not_categorical,
+    possible_places,
+)
 from lpe_dask.tables.categories import (
     MAX_CHARACTERS,
     MAX_LEVELS,
     Categories,
     distinct,
 )
-from lpe_dask.tables.column_names import format_option, positions_by_name, resolve_names
+from lpe_dask.tables.column_names import format_option
 from lpe_dask.tables.partitions import as_frame, error_context
 from lpe_dask.tables.sources import Source, open_source
 from lpe_dask.tables.value_types import (
     BOOLEAN,
-    FLOAT,
-    FRACTIONS,
-    IMPRECISE,
     LEVEL_TYPES,
     TEXT,
     Level,
@@ -50,18 +52,6 @@ _ENOUGH = MAX_LEVELS + 1
 
 #: The smallest whole number of too many digits.
 _LONG = 10**MAX_CHARACTERS
-
-_LEAVE_OUT = (
-    "Leave it out (categorical=, --categorical; to measure other columns: columns=, "
-    "--columns), or"
-)
-_CONVERT = "convert it, for example with frame[name].astype(str)."
-
-#: What else to do about some kinds.
-_REMEDIES = {
-    FRACTIONS: "group its values, for example with pd.cut(frame[name], 10).astype(str).",
-    IMPRECISE: "read it as whole numbers or text from the start: floats lose digits.",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +116,7 @@ def learn_categories(
     if categorical is None:
         return None
     source = open_source(X)
-    places = _places(source.meta, categorical)
+    places = possible_places(source.meta, categorical)
     found = survey(source, places, _seen_of, _merged, max_partitions)
     if isinstance(categorical, str):
         columns = {i: source.meta.iloc[:, i] for i in found}
@@ -134,46 +124,6 @@ def learn_categories(
         _check_no_ids(list(source.meta.columns), found)
     levels = [_levels(of, column_label(source.meta.columns[i])) for i, of in found.items()]
     return Categories(tuple(found), tuple(levels)) if found else None
-
-
-def categorical_positions(
-    frame: Any, kinds: Sequence[str | None], categorical: str | Sequence[Any] | None
-) -> list[int]:
-    """Return the positions of the categorical columns of a table in files; reads no rows.
-
-    Parameters
-    ----------
-    frame : dask DataFrame
-    kinds : list of str or None
-        What its columns have, as `FileTable.kinds` gives it.
-    categorical : as for `learn_categories`
-    """
-    places = [] if categorical is None else _places(frame, categorical)
-    if not isinstance(categorical, str):
-        return places
-    is_category = [isinstance(of, pd.CategoricalDtype) for of in frame.dtypes]
-    return [i for i in places if is_category[i] or kinds[i] in (TEXT, BOOLEAN)]
-
-
-def _places(frame: Any, categorical: str | Sequence[Any]) -> list[int]:
-    """Return the positions of columns that are, or may be, categorical, ascending."""
-    kinds = list(map(kind_of_type, frame.dtypes))
-    if isinstance(categorical, str):
-        is_category = [isinstance(of, pd.CategoricalDtype) for of in frame.dtypes]
-        may_be = [kind in (None, TEXT, BOOLEAN) for kind in kinds]
-        return [i for i in range(len(kinds)) if is_category[i] or may_be[i]]
-    names, places = list(frame.columns), positions_by_name(frame.columns)
-    given = resolve_names(categorical, names)
-    if missing := [name for name in given if name not in places]:
-        raise ValueError(
-            f"categorical={list(categorical)} names {missing}, but the measured columns "
-            f"are {names}. Correct it (categorical=, --categorical)."
-        )
-    chosen = sorted(places[name][0] for name in given)
-    for i in chosen:
-        if not _may_have_levels(kinds[i]):
-            raise _not_categorical(column_label(names[i]), str(kinds[i]))
-    return chosen
 
 
 def _is_categorical(column: pd.Series, found: _Seen) -> bool:
@@ -185,7 +135,7 @@ def _is_categorical(column: pd.Series, found: _Seen) -> bool:
     # Of objects. Booleans beside numbers are numbers; what else is no number is refused
     # as without categories.
     if TEXT in kinds and len(kinds) > 1:
-        raise _not_categorical(column_label(column.name), " and ".join(sorted(kinds)))
+        raise not_categorical(column_label(column.name), " and ".join(sorted(kinds)))
     return bool(kinds) and kinds <= {TEXT, BOOLEAN}
 
 
@@ -204,14 +154,10 @@ def _check_no_ids(names: list[Any], found: Mapping[int, _Seen]) -> None:
             )
 
 
-def _may_have_levels(kind: str | None) -> bool:
-    return kind in (None, FLOAT, *LEVEL_TYPES)
-
-
 def _levels(seen: _Seen, label: str) -> tuple[Level, ...]:
     kinds = sorted(seen.kinds - {""})
     if len(kinds) > 1 or not LEVEL_TYPES.keys() >= set(kinds):
-        raise _not_categorical(label, " and ".join(kinds))
+        raise not_categorical(label, " and ".join(kinds))
     why = ""
     if seen.has_long:
         why = (
@@ -231,14 +177,6 @@ def _levels(seen: _Seen, label: str) -> tuple[Level, ...]:
 
 def _is_unicode(level: Level) -> bool:
     return not isinstance(level, str) or level == level.encode(errors="replace").decode()
-
-
-def _not_categorical(label: str, found: str) -> TypeError:
-    remedy = next((_REMEDIES[kind] for kind in _REMEDIES if kind in found), _CONVERT)
-    return TypeError(
-        f"categorical columns must be text, categories, booleans or whole numbers, each of "
-        f"one of them, but {label} has {found}. {_LEAVE_OUT} {remedy}"
-    )
 
 
 def survey(
@@ -309,8 +247,8 @@ def _merged_columns(
 
 def _seen_of(column: pd.Series) -> _Seen:
     kind = kind_of_type(column.dtype)
-    if not _may_have_levels(kind) and column.notna().any():
-        raise _not_categorical(column_label(column.name), str(kind))
+    if not may_have_levels(kind) and column.notna().any():
+        raise not_categorical(column_label(column.name), str(kind))
     kind, levels, positions = distinct(column)
     present = {level for level in levels if level is not None}
     short = {level for level in present if not _is_long(level)}

@@ -124,7 +124,8 @@ def map_values(
     if isinstance(values, da.Array):
         return map_blocks([values], function, *arguments, name=name, dtype=dtype)
     if (found := from_library(values)) is not None:
-        return to_library(function(found[0], *map(_unwrapped, arguments)), name, found[1])
+        array, restore = found
+        return restore(function(array, *map(_unwrapped, arguments)), name)
     entered = [to_task(argument, "lpe-shared") for argument in arguments]
     meta = _empty_series(name, dtype)
     return map_partitions(values, _on_series, function, name, *entered, meta=meta)

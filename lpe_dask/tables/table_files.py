@@ -28,6 +28,7 @@ from dask.utils import natural_sort_key
 
 from lpe_dask.storage import check_regular, redact, redact_and_hash, retried
 from lpe_dask.tables import csv_tables, parquet_files
+from lpe_dask.tables.categorical_columns import categorical_positions
 from lpe_dask.tables.column_names import resolve_names
 from lpe_dask.tables.column_selection import ExcludedColumns
 from lpe_dask.tables.compressed import COMPRESSED
@@ -36,7 +37,7 @@ from lpe_dask.tables.interop import frame_of_arrow
 from lpe_dask.tables.layout_checks import check_layout
 from lpe_dask.tables.listing import is_local, list_files, path_of
 from lpe_dask.tables.parquet_files import N_READER_THREADS, index_names
-from lpe_dask.tables.value_types import kind_of_arrow
+from lpe_dask.tables.value_types import LEVEL_TYPES, kind_of_arrow
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class TableFiles:
 
     Attributes
     ----------
-    paths : str, path, or a sequence of them
+    paths : list of str
         As they were given.
     filesystem : fsspec filesystem
     names : list of str
@@ -68,10 +69,14 @@ class TableFiles:
         version, where the storage has one.
     """
 
-    paths: Paths
+    paths: list[str]
     filesystem: Any
     names: list[str]
     stamps: list[list[Any]]
+
+    def again(self) -> TableFiles:
+        """Return the files that are there now."""
+        return find_files(self.paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,11 @@ class FileTable:
     schema: pa.Schema
     index: pd.RangeIndex | None
     differing: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """Where it is, as a message has it."""
+        return format_paths(self.files.paths)
 
     @property
     def keys(self) -> list[str]:
@@ -158,6 +168,16 @@ class FileTable:
         n_rows = csv_tables.count_rows(files.filesystem, files.names, form)
         return [n_rows // len(self.parts)] * len(self.parts), False
 
+    def part_labels(self) -> list[tuple[str, int]]:
+        """Return the file of each partition, and which of its rows comes first."""
+        starts: dict[str, int] = {}
+        for part in self.parts:
+            starts.setdefault(part.name, part.first)
+        return [
+            (path_of(part.name).rsplit("/", 1)[-1], part.first - starts[part.name])
+            for part in self.parts
+        ]
+
     def partition_tokens(self) -> list[str]:
         """Return identifiers of the partitions, others where a file has changed."""
         stamps = self.files.stamps
@@ -175,6 +195,23 @@ class FileTable:
     def kinds(self, columns: Sequence[Any]) -> list[str | None]:
         """Return the types of values of columns, as `value_types.kind_of_arrow`."""
         return [kind_of_arrow(self.schema.field(str(name)).type) for name in columns]
+
+    def categorical_kinds(
+        self, frame: Any, categorical: str | Sequence[Any] | None
+    ) -> dict[int, str | None]:
+        """Return what the categorical columns of nominal rows have, by position.
+
+        None where only rows show it; none are read.
+
+        Parameters
+        ----------
+        frame : dask DataFrame
+            Some columns of the table, in which positions count.
+        categorical : as for `levels.learn_categories`
+        """
+        kinds = self.kinds(list(frame.columns))
+        places = categorical_positions(frame, kinds, categorical)
+        return {i: kinds[i] if kinds[i] in LEVEL_TYPES else None for i in places}
 
     def frame(self) -> Any:
         """Return the table as a Dask DataFrame, which reads what is selected from it.
@@ -342,7 +379,7 @@ def find_files(path: Paths) -> TableFiles:
                 )
             )
         known[file] = name
-    return TableFiles(path, filesystem, names, [stamp for _, stamp in stamps])
+    return TableFiles(as_paths(path), filesystem, names, [stamp for _, stamp in stamps])
 
 
 @retried

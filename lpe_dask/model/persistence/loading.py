@@ -29,7 +29,7 @@ from lpe_dask.model.persistence.manifest import (
 )
 from lpe_dask.pvalues import Calibration, LikelihoodRatio
 from lpe_dask.storage import StoredFile, single_line
-from lpe_dask.tables import InputKind, name_from_json
+from lpe_dask.tables import InputKind
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
 #: by the tasks that read them.
@@ -97,12 +97,12 @@ def _read(manifest: Manifest, url: str) -> Fitted:
     }
     _check_names(manifest, url)
     _check_files(list(files.values()))
-    division, names = manifest.division, manifest.feature_names_in
+    division = manifest.division
     graph = "radius" if manifest.statistic.n_neighbors is None else "knn"
     values = _calibration(files[CALIBRATION_NAME], manifest)
     return Fitted(
         parameters=_parameters(manifest),
-        columns=None if names is None else list(map(name_from_json, names)),
+        columns=columns_from_json(manifest.feature_names_in),
         n_dropped=manifest.n_dropped,
         offset=manifest.offset,
         reference=manifest.reference.load(files, len(values)),

@@ -51,8 +51,6 @@ from lpe_dask.tables import (
     Categories,
     ColumnOffsets,
     ValueRanges,
-    name_from_json,
-    positions_by_name,
 )
 
 #: Digits after the point that a decimal of nominal rows may have.
@@ -95,7 +93,13 @@ def _check_parameters(given: dict[str, Any]) -> dict[str, Any]:
 
 def columns_from_json(content: Any) -> Any:
     """Return the names of columns in a list, checked, or something else as it is."""
-    return list(map(name_from_json, content)) if isinstance(content, list) else content
+    return list(map(_name_from_json, content)) if isinstance(content, list) else content
+
+
+def _name_from_json(content: Any) -> Any:
+    if not isinstance(content, str | int | np.integer) or isinstance(content, bool):
+        raise ValueError(f"{str(content)[:80]} is not a column name")
+    return content
 
 
 def _has_shape(array: NDArray[np.float64] | None, *shape: int) -> bool:
@@ -220,7 +224,7 @@ class Manifest(_Section):
         """Yield whether something is wrong, and what; each relies on those before."""
         names, division, space = self.feature_names_in, self.division, self.space
         if names is not None:
-            n_different = len(positions_by_name(map(name_from_json, names)))
+            n_different = len({*columns_from_json(names)})
             is_named = n_different == len(names) == self.n_features_in
             yield not is_named, "the features have not as many different names"
         yield division.kind not in INCLUDES_SELF, "there is no such calibration"

@@ -1,14 +1,12 @@
 """The reasons that a run gives for its most anomalous rows."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 import lpe_dask
 from interrupting import write_files
-from lpe_dask.batch.explanations import explain_output, has_explanations, labels_of
+from lpe_dask.batch.explanations import explain_output, has_explanations
 from lpe_dask.cli.reasons import format_reasons
 
 COLUMNS = ["x", "y", "kind"]
@@ -291,11 +289,3 @@ def test_explain_output__says_what_it_needs(tmp_path, model, rows):
     ).save(tmp_path / "model", overwrite=True)
     with pytest.raises(ValueError, match="not the one"):
         explain_output(kept, 60)
-
-
-def test_labels_of__tell_the_places_of_row_groups_in_their_file():
-    """A file of many rows is read as several partitions."""
-    parts = [("out/a.parquet", 0), ("out/a.parquet", 50), ("out/b.parquet", 80)]
-    table = SimpleNamespace(parts=[SimpleNamespace(name=n, first=f) for n, f in parts])
-
-    assert labels_of(table) == [("a.parquet", 0), ("a.parquet", 50), ("b.parquet", 0)]

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from types import SimpleNamespace
 
 import dask
 import dask.dataframe as dd
@@ -16,7 +17,7 @@ import lpe_dask
 from choosing import mostly_dealt
 from lpe_dask.tables import parquet_files
 from lpe_dask.tables.csv_blocks import CSV_SAMPLE_BYTES
-from lpe_dask.tables.table_files import find_files, open_table, read_frame
+from lpe_dask.tables.table_files import FileTable, find_files, open_table, read_frame
 
 
 def write(path, **columns):
@@ -278,3 +279,15 @@ def test_open_table__has_types_that_hold_the_values_of_all_files(
             read_frame(tmp_path)
     else:
         assert open_table(tmp_path).schema.field("c").type == common
+
+
+def test_part_labels__tell_the_places_of_row_groups_in_their_file():
+    """A file of many rows is read as several partitions."""
+    parts = [("out/a.parquet", 0), ("out/a.parquet", 50), ("out/b.parquet", 80)]
+    table = SimpleNamespace(parts=[SimpleNamespace(name=n, first=f) for n, f in parts])
+
+    assert FileTable.part_labels(table) == [
+        ("a.parquet", 0),
+        ("a.parquet", 50),
+        ("b.parquet", 0),
+    ]
