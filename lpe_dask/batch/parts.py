@@ -35,7 +35,7 @@ from lpe_dask.storage import (
     retried,
     retried_until_visible,
 )
-from lpe_dask.tables import N_READER_THREADS, FileTable, TableError
+from lpe_dask.tables import FileTable, TableError
 from lpe_dask.tasks import new_array, new_tasks, to_task
 
 #: The column that a run adds to the `RESULT_COLUMNS` where a false discovery rate decides.
@@ -44,6 +44,9 @@ Q_VALUE = "q_value"
 _NO_RESULTS = pd.DataFrame(dict.fromkeys(RESULT_COLUMNS, np.empty(0))).astype(
     {"is_anomaly": "boolean"}
 )
+
+#: Threads that read metadata of parts: they wait for the storage most of the time.
+_READER_THREADS = 16
 
 #: Missing and unseen values where rows are the nominal ones.
 _NO_VALUES = (np.empty(0, np.int64), np.empty(0, np.int64))
@@ -90,7 +93,7 @@ class PartFolder:
         """
         missing = self.missing()
         numbers = [i for i in range(self.n_parts) if self.name(i) not in missing]
-        with ThreadPoolExecutor(N_READER_THREADS) as readers:
+        with ThreadPoolExecutor(_READER_THREADS) as readers:
             stats = readers.map(self._read_stats, numbers, [made_from[i] for i in numbers])
             known = dict(zip(numbers, stats, strict=True))
         return {i: of_part for i, of_part in known.items() if of_part is not None}

@@ -319,10 +319,7 @@ def execute_scoring(
             cut_off = None if math.isnan(largest) else largest
             model = model.at_level(cut_off)
         reasons = _reasons(scoring, model, stats, total, adjusted, folder, steps)
-        why = scoring.job.drift_test_obstacle
-        drift = {"verdict": None, "reason": why, "text": why}
-        if series is not None:
-            drift = series.section(total, partial(columns.new_categories, stats))
+        drift = _drift(scoring, series, total, partial(columns.new_categories, stats))
         path = scoring.job.model.path
         certified = None if certificate is None else certificate.as_json()
         summary = score_summary(model, scoring.made_from, total, check, certified, steps)
@@ -339,6 +336,19 @@ def execute_scoring(
     if scoring.given.report:
         make_page(scoring.output)
     return summary
+
+
+def _drift(
+    scoring: Scoring,
+    series: RunSeries | None,
+    total: PartStats,
+    new_categories: Callable[[str], Sequence[str]],
+) -> dict[str, Any]:
+    """Return the section of a summary that says whether the rows drift, or why not."""
+    if series is not None:
+        return series.section(total, new_categories)
+    why = scoring.job.drift_test_obstacle
+    return {"verdict": None, "reason": why, "text": why}
 
 
 def tidy_scoring(scoring: Scoring) -> None:

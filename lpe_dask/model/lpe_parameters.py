@@ -154,9 +154,19 @@ def has_categories(parameters: Mapping[str, Any]) -> bool:
     return bool(parameters["categorical"])
 
 
-def _contradictions(given: Any) -> Iterator[tuple[bool, str, *tuple[str, ...]]]:
-    """Yield whether arguments do not go together, what is said then, and their names."""
-    graph, metric, scale, radius = given.graph, given.metric, given.scale, given.radius
+#: Whether arguments do not go together, what is said then, and their names.
+_Contradiction = tuple[bool, str, *tuple[str, ...]]
+
+
+def _contradictions(given: Any) -> Iterator[_Contradiction]:
+    """Yield what there may be, in the order in which it is said."""
+    yield from _of_metric_params(given)
+    yield from _of_graph(given)
+    yield from _of_categories(given)
+
+
+def _of_metric_params(given: Any) -> Iterator[_Contradiction]:
+    metric = given.metric
     params, known = dict(given.metric_params or {}), METRIC_PARAMS[metric]
     unknown = sorted(set(params) - set(known), key=str)
     yield (
@@ -178,6 +188,10 @@ def _contradictions(given: Any) -> Iterator[tuple[bool, str, *tuple[str, ...]]]:
         f"{', '.join(map(repr, _NEIGHBOR_GRAPHS))}.",
         "metric_params", "metric",
     )  # fmt: skip
+
+
+def _of_graph(given: Any) -> Iterator[_Contradiction]:
+    graph, metric, scale, radius = given.graph, given.metric, given.scale, given.radius
     yield (
         given.n_neighbors is not None and graph != "knn",
         f"n_neighbors={given.n_neighbors} is for graph='knn'; graph={graph!r} takes "
@@ -215,10 +229,14 @@ def _contradictions(given: Any) -> Iterator[tuple[bool, str, *tuple[str, ...]]]:
         f"another metric.",
         "algorithm", "graph", "metric",
     )  # fmt: skip
-    has_rule, has_density = graph == "radius", given.anomaly_log_density is not None
+
+
+def _of_categories(given: Any) -> Iterator[_Contradiction]:
+    has_rule = given.graph == "radius" and given.radius is None
+    has_density = given.anomaly_log_density is not None
     for name, is_refused, remedy in (
-        ("metric", metric != "euclidean", "metric='euclidean', with a scale"),
-        ("radius", has_rule and radius is None, "a radius: the rule is for numbers"),
+        ("metric", given.metric != "euclidean", "metric='euclidean', with a scale"),
+        ("radius", has_rule, "a radius: the rule is for numbers"),
         ("algorithm", given.algorithm == "nn_descent", "an exact algorithm ('auto')"),
         ("anomaly_log_density", has_density, "columns of numbers only"),
     ):

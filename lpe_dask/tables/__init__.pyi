@@ -21,7 +21,6 @@ from .numeric import float_rows as float_rows
 from .output_series import InputKind as InputKind
 from .output_series import map_blocks as map_blocks
 from .output_series import map_values as map_values
-from .parquet_files import N_READER_THREADS as N_READER_THREADS
 from .table import Table as Table
 from .table_files import FileTable as FileTable
 from .table_files import Paths as Paths
