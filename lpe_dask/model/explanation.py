@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from lpe_dask.model.arguments import Rows
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.row_ids import input_positions, reference_ids
-from lpe_dask.tables import Table
+from lpe_dask.tables import Table, select_rows
 from lpe_dask.tasks import compute, eager_scope
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Explanation:
         known : tuple of ndarray of shape (n,), optional
             Their p-values and statistic, if they have been measured.
         places : ndarray of shape (n,), optional
-            Of rows that were fitted, in the input of the fit. None: all are new.
+            Of rows that were fitted, in the input of the fit; -1: a new one. None: all are.
         is_hidden : ndarray of shape (n_features,), optional
             Columns that are not to be shown.
         names : sequence, optional
@@ -306,7 +306,8 @@ def _fitted_rows(fitted: Fitted, places: NDArray[np.int64]) -> tuple[pd.DataFram
     rows = table.validated_rows(own.chunks, own.checksums)
     ascending, back = np.unique(places, return_inverse=True)
     statistic, p_values = fitted.blocks()
-    found = compute(rows[ascending], p_values[ascending], statistic[ascending])
+    measured = (rows, p_values, statistic)
+    found = compute(*(select_rows(values, ascending) for values in measured))
     taken, p_value, of_rows = (values[back] for values in found)
     values = table.original(taken).set_axis(places, axis=0)
     return _named(values, fitted.columns), (p_value, of_rows)
@@ -319,7 +320,7 @@ def _collect_rows(fitted: Fitted, X: Any) -> pd.DataFrame:
             "there are no rows. Give new ones as X, or places of rows that were fitted "
             "(rows=)."
         )
-    return _named(fitted.table(X).values(), fitted.columns)
+    return _named(fitted.values(X), fitted.columns)
 
 
 def _named(frame: pd.DataFrame, names: list[Any] | None) -> pd.DataFrame:

@@ -135,8 +135,8 @@ def _finite_rows(
     checksums: list[int],
     numbers: NDArray[np.int64] | None,
 ) -> da.Array:
-    settled = freeze(validated_rows(read(), sizes, checksums), name)
-    return settled if numbers is None else freeze(select_rows(settled, numbers), "lpe-part")
+    frozen = freeze(validated_rows(read(), sizes, checksums), name)
+    return frozen if numbers is None else freeze(select_rows(frozen, numbers), "lpe-part")
 
 
 def _refuse(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
@@ -180,7 +180,7 @@ def select_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
 
     Parameters
     ----------
-    rows : dask array of shape (n_rows, n_features)
+    rows : dask array of shape (n_rows, n_features) or (n_rows,)
         With known chunks.
     numbers : ndarray of int
         Of the rows to take, ascending; at least one.
@@ -190,12 +190,13 @@ def select_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
     used = np.flatnonzero(np.diff(starts)).tolist()
     parts, entered = LocalValue(numbers, "lpe-chosen").slices(starts.tolist())
     chosen = new_tasks("chosen", (parts[i] for i in used), entered)
+    column = (0,) * (rows.ndim - 1)
     tasks = (
-        (_take, (rows.name, i, 0), of_chunk.key, int(edges[i]))
+        (_take, (rows.name, i, *column), of_chunk.key, int(edges[i]))
         for i, of_chunk in zip(used, chosen, strict=True)
     )
     sizes = tuple(int(starts[i + 1] - starts[i]) for i in used)
-    chunks = (sizes, rows.chunks[1])
+    chunks = (sizes, *rows.chunks[1:])
     return new_array("take", tasks, [rows, *chosen[:1]], chunks, meta_of(rows))
 
 

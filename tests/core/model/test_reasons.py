@@ -136,6 +136,18 @@ def test_explain__shows_values_of_the_types_in_which_they_came():
         assert lines["value"].to_dict() == right.to_dict()
 
 
+def test_explain__of_rows_of_a_frame_with_empty_partitions():
+    """Of many partitions most are empty, or hold no row that is asked for."""
+    few, rows = NOMINAL.head(6), [4, 0, 5]
+    parts = [few[:0], *(few[i : i + 1] for i in range(6)), few[:0]]
+    frame = dd.from_map(lambda part: part, parts, meta=few[:0])
+
+    model = LPE(1).fit(frame)
+
+    expected = LPE(1).fit(few).explain(rows=rows)
+    pd.testing.assert_frame_equal(model.explain(rows=rows), expected, check_exact=True)
+
+
 @pytest.mark.parametrize("method", ["explain", "nearest_nominal"])
 def test_reasons__say_that_rows_are_compared_with_themselves(method, caplog):
     model = LPE(2).fit(NOMINAL)
