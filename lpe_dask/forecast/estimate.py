@@ -199,7 +199,7 @@ def _forecast_with_model(
     model = ModelFolder(path).load()
     if is_path_like(data):
         kept, rows = model.open_table(data, columns)
-        scored = _by_model(rows, model, kept)
+        scored = _scored(rows, model, kept)
     else:
         X = data if columns is None else select_columns(data, columns)
         scored = _sampled(model.table(X))
@@ -227,7 +227,7 @@ def _forecast_run(workers: Workers, run: Run) -> Forecast:
         model = nominal.planned(workers, fit.parameters)
     if scoring is not None and not scoring.scores_nominal_rows:
         learned = nominal.table if run.model is None else run.model
-        scored = _by_model(scoring.rows, learned, scoring.kept)
+        scored = _scored(scoring.rows, learned, scoring.kept)
     if scoring is None:
         return Forecaster(workers, model).forecast()
     scores_nominal_rows = scored is None
@@ -265,7 +265,7 @@ class _Input:
         return plan_model(parameters, self.table, self.sample, workers, places)
 
     def sizes(self, parameters: Mapping[str, Any], scored: Sequence[int] = ()) -> Workload:
-        """Return those of a fit to this table, and of rows that are scored with it."""
+        """Return the work of a fit to this table, and of rows that are scored with it."""
         n_features = self.table.rows.shape[1]
         return Workload.of_fit(parameters, self.sample.sizes, scored, n_features)
 
@@ -300,19 +300,19 @@ def _open(
         X = select_columns(X, columns)
     if learned is None:
         return _learned(X, categorical, kept)
-    return _by_model(X, learned, kept)
+    return _scored(X, learned, kept)
 
 
 def _learned(
     X: Any, categorical: str | Sequence[Any] | None, kept: FileTable | None
 ) -> _Input:
-    """Return nominal rows; what is learned is what some partitions have."""
+    """Return nominal rows, by the categories and minima of some partitions."""
     read = partial(_sampled, kept=kept)
-    return Table.learned(X, categorical, read, max_partitions=MAX_PARTITIONS)[1]
+    return Table.read_sample(X, categorical, read, max_partitions=MAX_PARTITIONS)
 
 
-def _by_model(X: Any, learned: Table | Fitted, kept: FileTable | None) -> _Input:
-    """Return rows to score, as nominal rows have them."""
+def _scored(X: Any, learned: Table | Fitted, kept: FileTable | None) -> _Input:
+    """Return rows to score, by the categories and minima of the nominal rows."""
     table = Table.of(X, categories=learned.categories, minima=learned.minima)
     return _sampled(table, kept)
 

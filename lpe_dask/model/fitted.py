@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
@@ -159,6 +160,13 @@ class Fitted:
 
     def table(self, X: Any) -> Table:
         """Return rows as the model takes them; raises as `LPE.score_samples` does."""
+        return self._open(X).without_input()
+
+    def values(self, X: Any) -> pd.DataFrame:
+        """Return rows of any kind as they came, of the measured columns; computes."""
+        return self._open(X).values()
+
+    def _open(self, X: Any) -> Table:
         table = Table.of(X, self.columns, self.categories, minima=self.minima)
         if table.rows.shape[1] != self.n_features:
             raise ValueError(

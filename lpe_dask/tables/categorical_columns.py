@@ -1,4 +1,4 @@
-"""Tell which columns of a table are categorical, by their names and types."""
+"""Choose the categorical columns of a table by their names and types."""
 
 from __future__ import annotations
 
@@ -30,25 +30,6 @@ _REMEDIES = {
     FRACTIONS: "group its values, for example with pd.cut(frame[name], 10).astype(str).",
     IMPRECISE: "read it as whole numbers or text from the start: floats lose digits.",
 }
-
-
-def categorical_positions(
-    frame: Any, kinds: Sequence[str | None], categorical: str | Sequence[Any] | None
-) -> list[int]:
-    """Return the positions of the categorical columns of a table in files; reads no rows.
-
-    Parameters
-    ----------
-    frame : dask DataFrame
-    kinds : list of str or None
-        What its columns have, as `FileTable.kinds` gives it.
-    categorical : as for `learn_categories`
-    """
-    places = [] if categorical is None else possible_places(frame, categorical)
-    if not isinstance(categorical, str):
-        return places
-    is_category = [isinstance(of, pd.CategoricalDtype) for of in frame.dtypes]
-    return [i for i in places if is_category[i] or kinds[i] in (TEXT, BOOLEAN)]
 
 
 def possible_places(frame: Any, categorical: str | Sequence[Any]) -> list[int]:

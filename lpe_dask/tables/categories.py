@@ -77,10 +77,10 @@ class Categories:
         return sum(_LEVEL_BYTES + len(s.encode(errors="replace")) for s in levels)
 
     def new_levels(self, frame: Any, number: int, place: int) -> Delayed:
-        """Return a task for `new_levels` of a column in a partition of a dask frame."""
+        """Return a task for `unseen_levels` of a column in a partition of a dask frame."""
         levels = dict(zip(self.places, self.levels, strict=True))
         keys, partitions = frame_tasks(frame)
-        task = (new_levels, keys[number], place, levels[place])
+        task = (unseen_levels, keys[number], place, levels[place])
         (examples,) = new_tasks("unseen-levels", [task], [partitions])
         return examples
 
@@ -104,7 +104,7 @@ def coded(
     return np.array([*codes, np.nan], np.float32)[positions]
 
 
-def new_levels(frame: pd.DataFrame, place: int, levels: Sequence[Level]) -> list[str]:
+def unseen_levels(frame: pd.DataFrame, place: int, levels: Sequence[Level]) -> list[str]:
     """Return the most frequent values of a column that are none of the levels, as text."""
     _, found, positions = distinct(frame.iloc[:, place])
     counts = pd.Series(positions[positions >= 0]).value_counts()

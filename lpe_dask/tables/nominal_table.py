@@ -1,4 +1,4 @@
-"""Read the nominal rows of a fit, and all that is learned of their columns.
+"""Read the nominal rows of a fit: learn categories and minima, count the finite rows.
 
 nominal rows --learn_categories--> Categories
 rows, Categories --read_with_offsets--> Table, NominalRows
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from lpe_dask.tables.categories import Categories
+from lpe_dask.tables.exact_numbers import ColumnOffsets
 from lpe_dask.tables.fit_input import FitInput
 from lpe_dask.tables.interop import as_table
 from lpe_dask.tables.levels import learn_categories
@@ -29,12 +31,13 @@ class NominalTable:
     Attributes
     ----------
     table : Table
-        As they came.
+        All of them, as numbers and codes.
     rows : NominalRows
         Those to search.
     places : tuple of int
         The columns that have codes of categories.
     kind : InputKind
+        Of the input.
     reread : callable
         Returns the table, read again.
     """
@@ -68,23 +71,25 @@ class NominalTable:
         ValueError, TypeError
             As `Table.of`, `levels.learn_categories` and `NominalRows.of`.
         """
-        given, categories = as_table(X), None  # once: a stream cannot be read again
-        X = given
+        X = given = as_table(X)  # once: a stream cannot be read again
         if is_path_like(X):
             X = read_frame(X, categorical=categorical)
-        if places is None:
-            categories = learn_categories(X, categorical)
+        categories = learn_categories(X, categorical) if places is None else None
         learned = () if categories is None else categories.places
         places = learned if places is None else places
         if X is not given:  # objects in files, such as lists or dates, are not numbers
             check_numeric(meta_of(X), but=places)
         # Codes that came may be -1, of values that were unknown to another model.
         count = partial(NominalRows.of, missing=missing, categorical=learned)
-        table, rows = read_with_offsets(X, categories, count)
+        table, rows = read_with_offsets(X, categories, count, is_nominal=True)
         kind = InputKind(
             table.restore, table.frame, table.source, table.is_lazy, FitInput(given)
         )
-        reread = partial(
-            Table.of, X, categories=categories, minima=table.minima, is_nominal=True
-        )
-        return cls(table, rows, places, kind, reread)
+        reread = partial(_reread, X, categories, table.minima)
+        return cls(table.without_input(), rows, places, kind, reread)
+
+
+def _reread(X: Any, categories: Categories | None, minima: ColumnOffsets) -> Table:
+    """Return the table once more; models are pickled with this, by its name."""
+    table = Table.of(X, categories=categories, minima=minima, is_nominal=True)
+    return table.without_input()

@@ -221,7 +221,7 @@ class InputKind:
         """
         edges, sums = np.cumsum([0, *chunks]), np.array(checksums)
         known = [to_task(edges, "lpe-edges"), to_task(sums, "lpe-checksums")]
-        own = [held.readable() for held in values]
+        own = [held.argument() for held in values]
         entered = [to_task(argument, "lpe-shared") for argument in arguments]
         # Not of the frame: rows that were checked would be kept until all before are
         # counted.

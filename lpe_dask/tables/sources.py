@@ -99,7 +99,8 @@ def open_source(
 ) -> Source:
     """Return a table of any kind, with these columns only if it has names.
 
-    Parameters and errors as of `Table.of`; ``kinds`` as of `table_files.open_table`.
+    ``columns`` as ``fitted_columns`` of `Table.of`, as are errors; ``kinds`` as of
+    `table_files.open_table`.
     """
     if is_in_files := is_path_like(X):
         X = read_frame(X, columns=columns, kinds=kinds)

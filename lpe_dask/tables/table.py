@@ -4,7 +4,8 @@
         -> Table.rows       dask array (n_rows, n_features), one chunk of features
         -> Table.restore    dask array (n_rows,) -> array or Series with the index of X
 
-Of Dask, only what is learned and `Table.values` are computed here.
+Nothing of Dask is computed here, but by `Table.read_sample`, `read_with_offsets` and
+`Table.values`.
 """
 
 from __future__ import annotations
@@ -69,8 +70,10 @@ class Table:
     restore : callable
         ``restore(values, name)`` turns a dask array of shape (n_rows,), in the chunks of
         ``rows``, into the kind of the input; computes for NumPy and pandas.
-    given : Source
-        The input.
+    types : list
+        Of the columns of the input.
+    given : Source, optional
+        The input, for `values`; None once it is released.
     frame : dask DataFrame, optional
         The columns to measure, if the input was one; also with codes.
     source : dask DataFrame, optional
@@ -89,7 +92,8 @@ class Table:
     rows: da.Array
     columns: list[Any] | None
     restore: Callable[[da.Array, str], Any]
-    given: Source
+    types: list[Any]
+    given: Source | None
     frame: Any = None
     source: Any = None
     is_lazy: bool = False
@@ -161,27 +165,32 @@ class Table:
         return replace(table, categories=categories, minima=minima)
 
     @classmethod
-    def learned(
+    def read_sample(
         cls,
         X: Any,
         categorical: str | Sequence[Any] | None,
         read: Callable[[Table], _Read],
         *,
         max_partitions: int,
-    ) -> tuple[Table, _Read]:
-        """Return a table by the categories and minima of some of its rows; computes.
+    ) -> _Read:
+        """Return what is read of a table by categories and minima of some partitions.
+
+        Computes.
 
         Parameters
         ----------
         X : as for `of`
         categorical, max_partitions : as for `levels.learn_categories`
         read : callable
-            Computes something of the rows, which is returned, too. Only where it, or
-            reading them, raises PrecisionError, minima are learned.
+            Computes something of the table. Where it, or making the table, raises
+            PrecisionError, minima are learned and it is called again.
         """
         X = as_table(X)  # once: what reads a stream cannot do so again
         categories = learn_categories(X, categorical, max_partitions=max_partitions)
-        return read_with_offsets(X, categories, read, max_partitions=max_partitions)
+        found = read_with_offsets(
+            X, categories, read, is_nominal=False, max_partitions=max_partitions
+        )
+        return found[1]
 
     @property
     def labels(self) -> list[str]:
@@ -197,13 +206,25 @@ class Table:
 
     def values(self) -> pd.DataFrame:
         """Return the values as they came, checked; computes."""
+        assert self.given is not None
         return self.given.values(but=self.kinds)
+
+    def without_input(self) -> Table:
+        """Return the table without the input, which a search need not keep in memory."""
+        return replace(self, given=None)
 
     def original(
         self, rows: NDArray[np.float64], types: Sequence[Any] | None = None
     ) -> pd.DataFrame:
-        """Return rows of numbers and codes as values; None: of the types that came."""
-        types = list(self.given.meta.dtypes) if types is None else types
+        """Return numbers and codes as values.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, n_features)
+        types : sequence, optional
+            Of the columns; None: those of the input.
+        """
+        types = self.types if types is None else types
         return original_values(rows, types, self.categories or Categories(), self.minima)
 
     def validated_rows(self, sizes: Sequence[int], checksums: Sequence[int]) -> da.Array:
@@ -226,12 +247,13 @@ def read_with_offsets(
     categories: Categories | None,
     read: Callable[[Table], _Read],
     *,
+    is_nominal: bool,
     max_partitions: int | None = None,
 ) -> tuple[Table, _Read]:
-    """Return a table of which something is read, by its minima where it needs them.
+    """Return a table, and what is read of it; computes.
 
-    Computes. Parameters as for `Table.learned`; all partitions are read where the
-    categories are those of all.
+    Parameters as for `Table.of` and `Table.read_sample`; ``max_partitions=None`` learns
+    minima from all partitions.
 
     Raises
     ------
@@ -240,13 +262,13 @@ def read_with_offsets(
     ValueError, TypeError
         As `Table.of` and ``read``.
     """
-    is_nominal = max_partitions is None
+    make = partial(Table.of, X, categories=categories, is_nominal=is_nominal)
     try:
-        table = Table.of(X, categories=categories, is_nominal=is_nominal)
+        table = make()
         return table, read(table)
     except PrecisionError:
         minima = learn_offsets(X, categories, max_partitions=max_partitions)
-    table = Table.of(X, categories=categories, minima=minima, is_nominal=is_nominal)
+    table = make(minima=minima)
     return table, read(table)
 
 
@@ -260,7 +282,8 @@ def _entered(categories: Categories) -> Any:
 def _of_array(source: Source, rows: NDArray[Any]) -> Table:
     reread = _chunks_of(rows)
     names = None if isinstance(source.names, int) else source.names
-    return Table(reread(), names, source.restore, source, reread=reread)
+    types = list(source.meta.dtypes)
+    return Table(reread(), names, source.restore, types, source, reread=reread)
 
 
 def _of_blocks(source: Source, encoder: RowEncoder, categories: Categories) -> Table:
@@ -275,7 +298,8 @@ def _of_blocks(source: Source, encoder: RowEncoder, categories: Categories) -> T
         for i, (key, n_rows) in enumerate(zip(keys, sizes, strict=True))
     )
     rows = new_array("rows", tasks, depends, X.chunks, encoded)
-    return Table(rows, None, source.restore, source, is_lazy=True)
+    types = list(source.meta.dtypes)
+    return Table(rows, None, source.restore, types, source, is_lazy=True)
 
 
 def _of_partitions(
@@ -299,7 +323,8 @@ def _of_partitions(
     chunks = ((np.nan,) * len(keys), (len(names),))
     rows = new_array("rows", tasks, [frames], chunks, np.empty((0, 0), encoder.dtype))
     restore = partial(to_dask_series, frame=index)
-    return Table(rows, columns, restore, source, frame, read, is_lazy=True)
+    types = list(source.meta.dtypes)
+    return Table(rows, columns, restore, types, source, frame, read, is_lazy=True)
 
 
 def _chunks_of(array: NDArray[Any]) -> Callable[[], da.Array]:
@@ -317,6 +342,6 @@ def _chunks_of(array: NDArray[Any]) -> Callable[[], da.Array]:
 
 def _entered_rows(blocks: list[LocalValue], meta: NDArray[Any]) -> da.Array:
     entered = LocalValue.tasks(blocks)
-    tasks = ((np.asanyarray, block.key) for block in entered)
+    tasks = ((np.asanyarray, block.key) for block in entered)  # the same arrays
     sizes = tuple(len(block.value) for block in blocks)
     return new_array("rows", tasks, entered, (sizes, (meta.shape[1],)), meta)

@@ -28,7 +28,7 @@ from dask.utils import natural_sort_key
 
 from lpe_dask.storage import check_regular, redact, redact_and_hash, retried
 from lpe_dask.tables import csv_tables, parquet_files
-from lpe_dask.tables.categorical_columns import categorical_positions
+from lpe_dask.tables.categorical_columns import possible_places
 from lpe_dask.tables.column_names import resolve_names
 from lpe_dask.tables.column_selection import ExcludedColumns
 from lpe_dask.tables.compressed import COMPRESSED
@@ -37,7 +37,7 @@ from lpe_dask.tables.interop import frame_of_arrow
 from lpe_dask.tables.layout_checks import check_layout
 from lpe_dask.tables.listing import is_local, list_files, path_of
 from lpe_dask.tables.parquet_files import N_READER_THREADS, index_names
-from lpe_dask.tables.value_types import LEVEL_TYPES, kind_of_arrow
+from lpe_dask.tables.value_types import BOOLEAN, LEVEL_TYPES, TEXT, kind_of_arrow
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class TableFiles:
     Attributes
     ----------
     paths : list of str
-        As they were given.
+        As they were given, as text.
     filesystem : fsspec filesystem
     names : list of str
         In the order of the rows.
@@ -210,7 +210,11 @@ class FileTable:
         categorical : as for `levels.learn_categories`
         """
         kinds = self.kinds(list(frame.columns))
-        places = categorical_positions(frame, kinds, categorical)
+        places = [] if categorical is None else possible_places(frame, categorical)
+        if isinstance(categorical, str):
+            is_category = [isinstance(of, pd.CategoricalDtype) for of in frame.dtypes]
+            is_known = [kind in (TEXT, BOOLEAN) for kind in kinds]
+            places = [i for i in places if is_category[i] or is_known[i]]
         return {i: kinds[i] if kinds[i] in LEVEL_TYPES else None for i in places}
 
     def frame(self) -> Any:

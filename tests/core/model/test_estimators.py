@@ -1,5 +1,7 @@
 """The other estimators: split, conformal, a sample for calibration, a known density."""
 
+import weakref
+
 import cloudpickle
 import dask
 import dask.array as da
@@ -14,6 +16,7 @@ from lpe_dask.model import calibration_warnings
 from lpe_dask.model.calibration_split import split_calibration
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.search import join as neighbors
+from lpe_dask.tables.sources import open_source
 from problems import log_bell
 
 
@@ -128,6 +131,34 @@ def test_anomaly_log_density__is_in_a_graph_once(kind):
     tasks = dict(lazy.__dask_graph__()).values()
     sizes = [len(cloudpickle.dumps(task)) for task in tasks]
     assert sum(size > known.nbytes for size in sizes) == 1
+
+
+def test_model__is_pickled_without_the_code_of_this_package():
+    """What cloudpickle cannot find by its name it carries along, whatever it needs."""
+    nominal = da.from_array(np.random.default_rng(0).random((90, 2)), chunks=(9, 2))
+    model = LPE(2, calibration="split", random_state=0).fit(nominal)
+
+    content = cloudpickle.dumps(model)
+
+    assert b"_make_function" not in content
+
+
+def test_table__does_not_keep_its_input(monkeypatch):
+    """A copy in the order of the fit would stay in memory for as long as a search runs."""
+    nominal = pd.DataFrame(np.random.default_rng(0).random((90, 2)), columns=["a", "b"])
+    fitted = fitted_of(LPE(2).fit(nominal))
+    inputs = []
+
+    def spied(*arguments, **options):
+        source = open_source(*arguments, **options)
+        inputs.append(weakref.ref(source.X))
+        return source
+
+    monkeypatch.setattr("lpe_dask.tables.table.open_source", spied)
+    table = fitted.table(nominal[["b", "a"]])
+
+    assert [reference() for reference in inputs] == [None]
+    np.testing.assert_array_equal(table.rows.compute(), nominal)
 
 
 # What fit has settled stays

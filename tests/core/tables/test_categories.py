@@ -26,7 +26,7 @@ from lpe_dask.tables.categories import (
     MAX_EXAMPLES,
     MAX_LEVELS,
     Categories,
-    new_levels,
+    unseen_levels,
 )
 from lpe_dask.tables.levels import learn_categories
 from lpe_dask.tables.parquet_files import RowGroups
@@ -559,12 +559,12 @@ def test_unseen_levels__are_the_most_frequent_values_that_are_new(dtype):
     values = [*"aab", "new", None, "new", "x", "y", "y", "z", "y", "u"]
     frame = pd.DataFrame({"n": 1, "kind": pd.Series(values, dtype=dtype)})
 
-    found = new_levels(frame, 1, ["a", "b"])
+    found = unseen_levels(frame, 1, ["a", "b"])
 
     assert found[:2] == ["y", "new"]
     assert len(found) == MAX_EXAMPLES
     assert {*found} < {"y", "new", "x", "z", "u"}
-    assert new_levels(frame.iloc[:3], 1, ["a", "b"]) == []
-    assert new_levels(frame.iloc[:0], 1, ["a", "b"]) == []
-    assert new_levels(frame, 0, [2]) == ["1"]
-    assert new_levels(pd.DataFrame({"flag": [True, False]}), 0, [False]) == ["True"]
+    assert unseen_levels(frame.iloc[:3], 1, ["a", "b"]) == []
+    assert unseen_levels(frame.iloc[:0], 1, ["a", "b"]) == []
+    assert unseen_levels(frame, 0, [2]) == ["1"]
+    assert unseen_levels(pd.DataFrame({"flag": [True, False]}), 0, [False]) == ["True"]

@@ -164,7 +164,7 @@ def checked_sums(frame):
 
 
 @pytest.mark.parametrize("change", mostly_full(TRY_LATER, ["shrunk", "other", "emptied"]))
-def test_to_checked_series__of_a_frame_that_changes(change):
+def test_to_verified_series__of_a_frame_that_changes(change):
     """Between any two readings: an error, or values of rows that were read alike."""
     table = ChangingTable(change)
     before = [table.frame().partitions[i].compute() for i in range(N_PARTS)]
@@ -189,7 +189,7 @@ def test_to_checked_series__of_a_frame_that_changes(change):
     assert not table.has_changed  # all readings were tried
 
 
-def test_to_checked_series__has_the_index_of_the_frame():
+def test_to_verified_series__has_the_index_of_the_frame():
     """Also where partitions are empty, or of one row."""
     table = pd.DataFrame({"a": np.arange(9.0), "b": 1.0}, index=range(50, 59))
     parts = [table[:0], table[:1], table[1:8], table[8:8], table[8:]]
