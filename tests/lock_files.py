@@ -41,7 +41,7 @@ def write(folder, content, *, age=0, name=Lock.NAME):
 
 def lock_of(folder, **changes):
     """Return the content of a lock of this process, but for the changes."""
-    with Lock(folder).held("score data.parquet"):
+    with Lock(folder).hold("score data.parquet"):
         return json.dumps(values(folder) | changes).encode()
 
 
@@ -52,7 +52,7 @@ def foreign(folder, **changes):
 
 def check_refused(folder, message, error=LockedError):
     """Nobody gets the lock of a folder, and the error says why; it is returned."""
-    with pytest.raises(error, match=message) as refusal, Lock(folder).held("score"):
+    with pytest.raises(error, match=message) as refusal, Lock(folder).hold("score"):
         pass
     return refusal.value
 
@@ -68,7 +68,7 @@ def check_that_age_decides(folder, left, message="locked"):
 
     write(folder, left, age=STALE_SECONDS + 1)
     assert Lock(folder).is_stale()
-    with Lock(folder).held("score") as lock:
+    with Lock(folder).hold("score") as lock:
         assert values(folder)["token"] == lock.token
         assert names(folder) == [Lock.NAME]
     assert names(folder) == []

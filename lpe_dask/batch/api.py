@@ -192,14 +192,17 @@ def score_job(
     csv: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> Job:
-    """Return the job that `score_files` does; what is given is checked by `Run.prepare`.
+    """Return the job that `score_files` does.
+
+    Arguments of `LPE` but ``alpha`` are checked here, all else by `Run.prepare`.
 
     Raises
     ------
     TypeError
         For arguments that `LPE` does not have.
     ValueError
-        If a saved model is given with what only a fit can take.
+        For values that they cannot have, and if a saved model is given with what only a
+        fit can take.
     """
     if model is not None:
         odd: dict[str, Any] = {"check_calibration": True} if check_calibration else {}

@@ -263,7 +263,8 @@ def explain_output(
     top : int, default=50
         How many rows, at least 1.
     workers : context manager, optional
-        Entered to compute inside; None: computes with the scheduler that is active.
+        Entered, once the output is locked, to compute inside; not entered where the
+        output has the reasons. None: computes with the scheduler that is active.
 
     Returns
     -------

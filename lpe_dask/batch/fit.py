@@ -101,7 +101,7 @@ class Fit:
         if self.url is None:
             return self._fit(folder)
         place = ModelFolder(self.url)
-        with place.locked() as lock:
+        with place.lock() as lock:
             if self.is_new:
                 check_model_absent(self.url)  # now nobody else makes one
             model = self._fit(self.url)
@@ -115,7 +115,7 @@ class Fit:
     def clean_up(self) -> None:
         """Remove what a run has left that died when it had saved the model."""
         if self.url is not None:
-            clean_up(self.url, lambda url: ModelFolder(url).locked())
+            clean_up(self.url, lambda url: ModelFolder(url).lock())
 
     def calibration_check(self, model: Fitted) -> dict[str, Any] | None:
         """Return the result of `LPE.check_calibration` for a summary; computes.

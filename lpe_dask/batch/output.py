@@ -167,7 +167,7 @@ def reserved_output(url: str) -> AbstractContextManager[Lock]:
     """
     refusal = "nothing can be written to the output {url}"
     is_ours = not Folder(url).exists()
-    return Lock(url).held("score a table", refusal, is_ours=is_ours)
+    return Lock(url).hold("score a table", refusal, is_ours=is_ours)
 
 
 def write_json(url: str, name: str, content: Any, indent: int | None = 1) -> None:

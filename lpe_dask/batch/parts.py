@@ -179,12 +179,11 @@ def part_writes(
         Of the partitions to write.
     """
     schema = to_task(part_schema(kept), "lpe-schema")
-    further = (offset, stats_of, schema.key, folder)
     counts = [_NO_VALUES] * len(kept.parts) if values is None else [of.key for of in values]
     tasks = (
         (
             _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), counts[i],
-            *further, made_from[i], i,
+            offset, stats_of, schema.key, folder, made_from[i], i,
         )
         for i in numbers
     )  # fmt: skip

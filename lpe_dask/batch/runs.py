@@ -63,7 +63,7 @@ class Run:
         Nothing is computed and nothing written, so it needs no workers.
         """
         with errors_with_location(job):
-            checked_parameters(job.lpe_arguments)
+            checked_parameters(job.lpe_arguments)  # also where nothing is fitted
             if job.score is None:
                 fit, model = _load_or_prepare_model(job, (), existing)
                 return cls(job, fit, model, None)
@@ -168,7 +168,7 @@ def _load_or_prepare_model(
 
 def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
     """Raise ValueError if a model was fitted with other arguments than those of a job."""
-    fitted_with, wanted = model.parameters, checked_parameters(job.lpe_arguments)
+    fitted_with, wanted = model.parameters, fit.parameters
     # These do not change what is measured, or the fit has drawn them itself.
     is_free = {"anomaly_log_density", *({"random_state"} - job.lpe_arguments.keys())}
     if job.score is not None:

@@ -284,9 +284,9 @@ def _distributed_log_level(debug: bool) -> Iterator[Callable[[], object]]:
     """
     from lpe_dask.cli.local_cluster import LOG_LEVEL
 
-    # It sets levels of its loggers when it is imported; what they say passes its handlers.
+    # `distributed` sets the levels of its loggers at import: all records pass its handlers.
     handlers = logging.getLogger("distributed").handlers
-    streams = [some for some in handlers if isinstance(some, logging.StreamHandler)]
+    streams = [item for item in handlers if isinstance(item, logging.StreamHandler)]
     with ExitStack() as stack:
         stack.enter_context(_at_level(LOG_LEVEL, *streams))
         if debug:
@@ -311,11 +311,11 @@ def _muted_logger(name: str) -> AbstractContextManager[None]:
 @contextmanager
 def _at_level(level: int, *muted: logging.Logger | logging.Handler) -> Iterator[None]:
     """Let loggers or handlers drop what is below a level while the context is open."""
-    before = [(some, some.level) for some in muted]
-    for some in muted:
-        some.setLevel(level)
+    before = [(target, target.level) for target in muted]
+    for target in muted:
+        target.setLevel(level)
     try:
         yield
     finally:
-        for some, own in before:
-            some.setLevel(own)
+        for target, level_before in before:
+            target.setLevel(level_before)

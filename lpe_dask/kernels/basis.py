@@ -95,7 +95,7 @@ class Basis:
     steps: Floats = field(default_factory=lambda: np.empty(0))
 
     @staticmethod
-    def learned_rows(sample: NDArray[Any]) -> NDArray[Any]:
+    def training_rows(sample: NDArray[Any]) -> NDArray[Any]:
         """Return those of some rows that a basis is learned from."""
         return sample[:: -(-len(sample) // LEARNED_ROWS)]
 
@@ -205,7 +205,7 @@ def learn_basis(
         of_codes = np.ones(n_codes) if weights is None else weights[n_numbers:]
         steps = _steps(sample[:, n_numbers:], of_numbers.squares(of_codes))
         return replace(of_numbers, weights=weights, steps=steps)
-    sample = Basis.learned_rows(sample)
+    sample = Basis.training_rows(sample)
     few = sample[:: -(-len(sample) // CENTER_ROWS)]
     halves = np.ascontiguousarray(few.T, np.float64) / 2  # so that no sum overflows
     center = 2 * np.median(halves, axis=1)

@@ -49,7 +49,7 @@ class Arrangement:
     starts: NDArray[np.int64]
     bounded: bool
 
-    def some(self, n_chosen: int) -> Arrangement:
+    def sample_cells(self, n_chosen: int) -> Arrangement:
         """Return up to so many of the cells, evenly, as they are."""
         n_cells = len(self.starts) - 1
         chosen = np.unique(np.arange(n_chosen) * n_cells // n_chosen)

@@ -5,8 +5,8 @@
     rows --learn--> scaling, metric --> part, packed --> statistic of the rows to measure
     statistic --sorted--> calibration --> Fitted
 
-Here is what "loo", "split" and "conformal" mean for the rows; pvalues has what they mean
-for the p-values.
+Here is what "loo", "split" and "conformal" mean for the rows; validity.py has what they
+promise.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class FitPlan:
             n_input_features=n_features, **reading,
         )  # fmt: skip
 
-    def learned_preparation(
+    def learn_preparation(
         self, rows: da.Array, labels: Sequence[str], places: Sequence[int]
     ) -> Preparation:
         """Learn scale and metric from rows; computes. See `learn_preparation`.
@@ -337,7 +337,7 @@ class _Search:
         searched = self._part(division.reference)
         # Were the rows to measure among those a scaling is learned from, they would no
         # longer be exchangeable with new ones.
-        preparation = self.plan.learned_preparation(
+        preparation = self.plan.learn_preparation(
             searched() if division.is_held_out else rows, self.labels, self.places
         )
         numbers = division.calibration

@@ -149,23 +149,18 @@ def _is_categorical(value: Any) -> bool:
     return is_hashable and len({*value}) == len(value)
 
 
-def has_categories(parameters: Mapping[str, Any]) -> bool:
-    """Return whether there are, or may be, categorical columns."""
-    return bool(parameters["categorical"])
-
-
-#: Whether arguments do not go together, what is said then, and their names.
+#: Whether arguments contradict each other, the message about it, and their names.
 _Contradiction = tuple[bool, str, *tuple[str, ...]]
 
 
 def _contradictions(given: Any) -> Iterator[_Contradiction]:
-    """Yield what there may be, in the order in which it is said."""
-    yield from _of_metric_params(given)
-    yield from _of_graph(given)
-    yield from _of_categories(given)
+    """Yield all that are checked; the message of the first that holds is raised."""
+    yield from _metric_contradictions(given)
+    yield from _graph_contradictions(given)
+    yield from _category_contradictions(given)
 
 
-def _of_metric_params(given: Any) -> Iterator[_Contradiction]:
+def _metric_contradictions(given: Any) -> Iterator[_Contradiction]:
     metric = given.metric
     params, known = dict(given.metric_params or {}), METRIC_PARAMS[metric]
     unknown = sorted(set(params) - set(known), key=str)
@@ -190,7 +185,7 @@ def _of_metric_params(given: Any) -> Iterator[_Contradiction]:
     )  # fmt: skip
 
 
-def _of_graph(given: Any) -> Iterator[_Contradiction]:
+def _graph_contradictions(given: Any) -> Iterator[_Contradiction]:
     graph, metric, scale, radius = given.graph, given.metric, given.scale, given.radius
     yield (
         given.n_neighbors is not None and graph != "knn",
@@ -231,7 +226,7 @@ def _of_graph(given: Any) -> Iterator[_Contradiction]:
     )  # fmt: skip
 
 
-def _of_categories(given: Any) -> Iterator[_Contradiction]:
+def _category_contradictions(given: Any) -> Iterator[_Contradiction]:
     has_rule = given.graph == "radius" and given.radius is None
     has_density = given.anomaly_log_density is not None
     for name, is_refused, remedy in (

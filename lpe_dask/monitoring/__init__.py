@@ -1,6 +1,6 @@
 """Drift: whether the rows of one run or of several are distributed as nominal ones.
 
-Public names: `drift`, what tests the runs of a series, and the counts that it takes.
+Public names: `drift`, `DriftMonitor` for the runs of a series, counts that both take.
 """
 
 import lazy_loader

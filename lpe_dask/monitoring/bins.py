@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.pvalues import checked_p_values
-
-if TYPE_CHECKING:
-    from lpe_dask.pvalues import Calibration
+from lpe_dask.pvalues import Calibration, checked_p_values
 
 #: About the p-values up to which the bins go that follow the first one.
 _UPPER = (
@@ -124,7 +121,7 @@ class PValueBins:
 
     @classmethod
     def of_calibration(cls, calibration: Calibration, alpha: float) -> PValueBins:
-        """Return the bins in which p-values are counted, to see whether they drift."""
+        """Return the bins of the p-values of a calibration, to test them for drift."""
         includes_self = calibration.includes_self
         p_values = calibration.function()(calibration.values, calibration.values)
         ranks = np.rint(p_values * (len(p_values) + includes_self)).astype(np.int64)

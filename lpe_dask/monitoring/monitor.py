@@ -1,10 +1,10 @@
-"""What stays the same over the runs of a series, by which each of them is tested."""
+"""Test the runs of a series for drift, all against one calibration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,7 @@ from lpe_dask.monitoring.new_values import NewValueCounts, NominalColumn
 from lpe_dask.monitoring.result import Drift
 from lpe_dask.monitoring.state import new_state
 from lpe_dask.monitoring.verdict import update
-
-if TYPE_CHECKING:
-    from lpe_dask.pvalues import Calibration
+from lpe_dask.pvalues import Calibration
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +25,9 @@ class DriftMonitor:
     Attributes
     ----------
     model : str
-        Tells the calibration from others.
+        `Calibration.identifier`.
     bins : PValueBins
-        Of it.
+        Of this calibration.
     config : DriftConfig
     columns : sequence of NominalColumn
         What nominal rows have in the columns that are measured.
@@ -46,10 +44,10 @@ class DriftMonitor:
         calibration: Calibration,
         bins: PValueBins,
         columns: Sequence[NominalColumn] = (),
-        **limits: float,
+        **config: float,
     ) -> DriftMonitor:
-        """Return the monitor for a calibration; ``limits`` are those of `DriftConfig`."""
-        return cls(calibration.identifier, bins, DriftConfig(**limits), columns)
+        """Return the monitor for a calibration; ``config`` has fields of `DriftConfig`."""
+        return cls(calibration.identifier, bins, DriftConfig(**config), columns)
 
     def update(
         self,
@@ -66,10 +64,15 @@ class DriftMonitor:
         state : dict, optional
             After the run before; None: this is the first one.
         numbers, run, output
-            As in `verdict.update`, which says what it raises.
+            As in `verdict.update`.
         values : tuple of ndarray of shape (n_columns,), optional
             Rows without a value, and with one that no nominal row has, in each column;
             None: that is not known.
+
+        Raises
+        ------
+        ValueError
+            As `verdict.update`.
         """
         if state is None:
             # Conformal calibration rows are measured as new rows are.

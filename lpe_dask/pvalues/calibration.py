@@ -68,7 +68,7 @@ class Calibration:
 
     @property
     def identifier(self) -> str:
-        """Tells this calibration from others: a hash of its values."""
+        """A hash of values, ``graph`` and ``includes_self``: 16 hexadecimal digits."""
         content = hashlib.sha256(np.ascontiguousarray(self.values).data)
         content.update(f"{self.graph} {self.includes_self}".encode())
         return content.hexdigest()[:16]

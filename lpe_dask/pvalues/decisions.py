@@ -165,7 +165,17 @@ class Adjustment:
         return self.p_values.nbytes + self.adjusted.nbytes
 
     def q_values(self, p_values: NDArray[np.number]) -> NDArray[np.float64]:
-        """Return what some of the p-values become; NaN for NaN."""
+        """Return the adjusted p-values of some of the p-values; NaN for NaN.
+
+        Parameters
+        ----------
+        p_values : ndarray of shape (n,)
+            Among those of the histogram.
+
+        Returns
+        -------
+        q_values : ndarray of shape (n,)
+        """
         numbers = np.asarray(p_values, np.float64)
         steps = np.searchsorted(self.p_values, numbers)  # NaN comes after all others
         return np.append(self.adjusted, math.nan)[steps]

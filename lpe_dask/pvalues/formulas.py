@@ -84,12 +84,12 @@ def possible_p_values(n_calibration: int, includes_self: int = 0) -> NDArray[np.
 
 
 class Band(NamedTuple):
-    """Where p-values are with some probability, around those that were found.
+    """A band around p-values.
 
     Attributes
     ----------
     level : float
-        The probability.
+        The probability with which no p-value against the whole distribution is outside.
     half_width : float
     """
 

@@ -11,5 +11,6 @@ from .preparation import Scaling as Scaling
 from .quantile_scale import QuantileKnots as QuantileKnots
 from .reference import Reference as Reference
 from .stored_reference import StoredReference as StoredReference
+from .stored_reference import store_reference as store_reference
 from .trial import Cost as Cost
 from .trial import SampledRows as SampledRows

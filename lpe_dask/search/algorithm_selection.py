@@ -74,7 +74,7 @@ def choose_space(
         logger.info("algorithm=%s: %s", algorithm, reason)
     kernel = ALGORITHMS[algorithm]
     if not kernel.KEEPS_NEAR_ROWS_TOGETHER:
-        sample = Basis.learned_rows(sample)  # others would be prepared for nothing
+        sample = Basis.training_rows(sample)  # others would be prepared for nothing
     prepared = preparation.apply(sample)
     n_codes = len(preparation.categorical)
     basis = kernel.basis(prepared, preparation.weights, n_codes)

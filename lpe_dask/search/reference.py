@@ -31,7 +31,6 @@ from lpe_dask.search.attribution import (
     list_nearest,
     typical_task,
 )
-from lpe_dask.search.blocks.model_blocks import store_files
 from lpe_dask.search.blocks.packing import (
     Space,
     index_blocks,
@@ -47,7 +46,6 @@ from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import MemoryEstimate, plan_for_active_workers
 from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.storage import StoredFile
 from lpe_dask.tables import Table, systematic_sample
 from lpe_dask.tasks import LocalValue, Workers, compute, freeze, to_task
 
@@ -327,19 +325,6 @@ class Reference:
         """Return all rows as searches have them, lazily, in chunks of unknown length."""
         n_features = self.shape.n_features
         return rows_of_blocks(self.blocks.tasks(), len(self.blocks), n_features)
-
-    def store(self, url: str) -> tuple[dict[str, StoredFile], list[int]]:
-        """Write this to files in a folder; computes. `StoredReference.load` reads them.
-
-        Returns
-        -------
-        files : dict of str to StoredFile
-            By name.
-        block_rows : list of int
-            Rows of each block.
-        """
-        parts = self.blocks, self.graph, self.indexes
-        return store_files(*parts, self.shape.n_features, url)
 
     def keep(self, frame_sizes: Sequence[int] = ()) -> None:
         """Have blocks and graph ready for the active scheduler, if they are not; computes.

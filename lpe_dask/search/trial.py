@@ -167,7 +167,7 @@ class SampledRows:
         step = max(1, len(of_queries) // n_rows)
         points = basis.points(of_queries[::step])
         tiles = ALGORITHMS[self.space.algorithm].tile(points, QueryTiles.TILE_ROWS)
-        which = tiles.some(n_tiles)
+        which = tiles.sample_cells(n_tiles)
         asked = of_queries[::step][which.order]
         own = block.numbers[::step][which.order] if queries is None else None
         tiles = replace(which, order=np.arange(len(asked)))

@@ -3,8 +3,8 @@ from .filesystems import filesystem_of as filesystem_of
 from .folder import Folder as Folder
 from .json_values import package_versions as package_versions
 from .json_values import to_jsonable as to_jsonable
-from .lock import HeldLock as HeldLock
 from .lock import Lock as Lock
+from .lock import LockHolder as LockHolder
 from .messages import disk_full_context as disk_full_context
 from .messages import short_message as short_message
 from .messages import single_line as single_line

@@ -139,7 +139,7 @@ class Lock:
                 f"there. Let the other run end, or give a folder that all workers share."
             )
 
-    def create(self, purpose: str) -> HeldLock:
+    def create(self, purpose: str) -> LockHolder:
         """Lock a folder that this process has just created, with a new name.
 
         No other process knows the folder, so the lock is written without a check; the
@@ -152,16 +152,16 @@ class Lock:
         """
         folder, owner = Folder(self.url), Owner.of_this_process(purpose)
         folder.write(Lock.NAME, owner.as_json())
-        return HeldLock(folder, owner).start()
+        return LockHolder(folder, owner).start()
 
     @contextmanager
-    def held(
+    def hold(
         self,
         purpose: str,
         refusal: str = "the folder {url} cannot be locked",
         *,
         is_ours: bool = False,
-    ) -> Iterator[HeldLock]:
+    ) -> Iterator[LockHolder]:
         """Create the folder and hold its lock.
 
         Until the context ends, or another run takes it.
@@ -186,7 +186,7 @@ class Lock:
             If nothing can be written there.
         """
         folder, owner = Folder(self.url), Owner.of_this_process(purpose)
-        lock = HeldLock(folder, owner)
+        lock = LockHolder(folder, owner)
         try:
             try:
                 _acquire_or_refuse(folder, owner, refusal)
@@ -203,7 +203,7 @@ class Lock:
             raise
 
 
-class HeldLock(Lock):
+class LockHolder(Lock):
     """The lock of a folder for the process that acquires it, with a heartbeat in a thread.
 
     Attributes

@@ -23,6 +23,8 @@ def map_partitions(
 ) -> Any:
     """Return a function of the partitions of a dask frame, lazily, as a dask frame.
 
+    Its tasks raise ImportError on workers with another version of this package.
+
     Parameters
     ----------
     frame : dask DataFrame or Series

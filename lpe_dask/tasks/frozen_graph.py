@@ -93,11 +93,11 @@ def reread_once(rows: da.Array, after: Delayed | None = None) -> da.Array:
     after : Delayed, optional
         No row is read before this task is done.
     """
-    settled = freeze(rows, "lpe-read")
-    tasks = dict(settled.dask.layers[settled.name])
+    frozen = freeze(rows, "lpe-read")
+    tasks = dict(frozen.dask.layers[frozen.name])
     if has_barrier(tasks):
-        return settled
-    outputs = {(settled.name, i, 0) for i in range(rows.numblocks[0])}
+        return frozen
+    outputs = {(frozen.name, i, 0) for i in range(rows.numblocks[0])}
     seed = uuid4().hex
     tasks = rename_tasks(
         tasks, {key: key if key in outputs else clone_key(key, seed) for key in tasks}
@@ -105,13 +105,13 @@ def reread_once(rows: da.Array, after: Delayed | None = None) -> da.Array:
     if after is not None:
         tasks = add_dependency(tasks, after.key)
     graph = HighLevelGraph.from_collections(
-        settled.name, tasks, dependencies=[] if after is None else [after]
+        frozen.name, tasks, dependencies=[] if after is None else [after]
     )
     whole = HighLevelGraph(
-        {**settled.dask.layers, **graph.layers},
-        {**settled.dask.dependencies, **graph.dependencies},
+        {**frozen.dask.layers, **graph.layers},
+        {**frozen.dask.dependencies, **graph.dependencies},
     )
-    return da.Array(whole, settled.name, rows.chunks, meta=meta_of(rows))
+    return da.Array(whole, frozen.name, rows.chunks, meta=meta_of(rows))
 
 
 def graph_of(name: str, tasks: dict[Any, Any], futures: list[Any]) -> HighLevelGraph:

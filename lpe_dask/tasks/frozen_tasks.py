@@ -77,7 +77,7 @@ def _fused(tasks: list[Delayed]) -> list[Delayed]:
     keys = [task.key for task in tasks]
     graph = tasks[0].dask
     fused = without_aliases(task_specs(da.optimize(graph, keys)))
-    name = f"lpe-settled-{uuid4().hex}"
+    name = f"lpe-frozen-{uuid4().hex}"
     whole = graph_of(name, fused, pinned_futures(graph))
     return [Delayed(key, whole, layer=name) for key in keys]
 

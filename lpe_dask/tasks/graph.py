@@ -17,7 +17,7 @@ from lpe_dask import dask_array as da
 from lpe_dask.tasks.versions import VersionedFunction
 
 
-def versioned_task(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
+def _versioned(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
     """Return a task of a graph, which another version of this package refuses to run."""
     return VersionedFunction(function), *arguments
 
@@ -37,7 +37,7 @@ def new_tasks(
         Whose keys the tasks name.
     """
     layer = f"lpe-{name}-{uuid4().hex}"
-    keyed = {f"{layer}-{i}": versioned_task(*task) for i, task in enumerate(tasks)}
+    keyed = {f"{layer}-{i}": _versioned(*task) for i, task in enumerate(tasks)}
     graph = HighLevelGraph.from_collections(layer, keyed, dependencies=dependencies)
     return [Delayed(key, graph, layer=layer) for key in keyed]
 
@@ -63,7 +63,7 @@ def new_array(
     layer = f"lpe-{name}-{uuid4().hex}"
     places = product(*map(range, map(len, chunks)))
     numbered = zip(places, blocks, strict=True)
-    keyed = {(layer, *place): versioned_task(*task) for place, task in numbered}
+    keyed = {(layer, *place): _versioned(*task) for place, task in numbered}
     graph = HighLevelGraph.from_collections(layer, keyed, dependencies=dependencies)
     return da.Array(graph, layer, chunks, meta=meta)
 
@@ -96,5 +96,5 @@ def merge_tasks(
         groups = [keys[i : i + n_merged] for i in range(0, len(keys), n_merged)]
         keys = [f"{name}-{len(tasks) + i}" for i in range(len(groups))]
         pairs = zip(keys, groups, strict=True)
-        tasks |= {key: versioned_task(merge, group) for key, group in pairs}
+        tasks |= {key: _versioned(merge, group) for key, group in pairs}
     return tasks, keys

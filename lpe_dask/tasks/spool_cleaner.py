@@ -19,7 +19,7 @@ from typing import NamedTuple
 import fsspec
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import HeldLock
+from lpe_dask.storage import LockHolder
 from lpe_dask.tasks.spool_references import open_clients, references_on
 
 #: How often a removal is tried: tasks that outlive their run may still write.
@@ -62,7 +62,7 @@ class Cleaner:
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Discarded] = queue.SimpleQueue()
-        self._locks: dict[str, HeldLock] = {}
+        self._locks: dict[str, LockHolder] = {}
         self._removing = threading.Lock()
         self._pid = os.getpid()
         threading.Thread(target=self._clean, name="lpe-cleaner", daemon=True).start()
@@ -75,7 +75,7 @@ class Cleaner:
         # The queue takes no lock: the collector may interrupt one `put` for another.
         self._queue.put(unneeded)
 
-    def add_folder(self, url: str, lock: HeldLock) -> None:
+    def add_folder(self, url: str, lock: LockHolder) -> None:
         """Remove a folder, and release its lock, at the end of Python at the latest."""
         self._locks[url] = lock
 

@@ -101,7 +101,7 @@ class LocalValue:
     def check_sizes(sizes: Iterable[int]) -> None:
         """Raise ValueError if the graph of a lazy result cannot have values of such sizes.
 
-        For those who know of values before they are there.
+        For values that are yet to be computed; ``sizes`` has the bytes of each.
         """
         large = {str(i): n for i, n in enumerate(sizes) if n > LITERAL_BYTES}
         if large and not is_shared():
@@ -137,8 +137,8 @@ class LocalValue:
         (whole,) = self.tasks([self])
         return [(_part, whole.key, start, stop) for start, stop in parts], [whole]
 
-    def readable(self) -> LocalValueTask | Delayed:
-        """Return an argument of tasks which gives an array, or what has parts to read."""
+    def argument(self) -> LocalValueTask | Delayed:
+        """Return an argument for tasks: the array, or in a spool what reads parts of it."""
         return LocalValueTask(self) if self._is_for_spool() else self.tasks([self])[0]
 
     def _is_for_spool(self) -> bool:

@@ -46,7 +46,7 @@ class VersionedFunction:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """By whose signature frames find out whether to tell a task its partition."""
+        """The function: by its signature Dask decides whether to pass `partition_info`."""
         return self.function
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:

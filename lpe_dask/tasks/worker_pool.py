@@ -95,11 +95,11 @@ class Workers:
         client = active_client()
         if client is None:
             in_task = dask_internals.is_in_task()
-            return _limited(_task_workers() if in_task else _local_workers())
+            return _apply_memory_limit(_task_workers() if in_task else _local_workers())
         found = _cluster_workers(client, wait)
         if not is_checked(client):
             check_versions(client)
-        return _limited(found)
+        return _apply_memory_limit(found)
 
     @classmethod
     def of_machine(
@@ -115,7 +115,7 @@ class Workers:
         start_seconds : float
             Until they are ready.
         """
-        return _limited(
+        return _apply_memory_limit(
             Workers(
                 n_workers * threads, threads, min(memory_limit, memory_of_machine()),
                 is_cluster=True, start_seconds=start_seconds,
@@ -158,7 +158,7 @@ class Workers:
         tasks : dict
             The tasks that each worker is at, by its address.
         n_notices : int
-            How often workers have told users what takes long (`notify`).
+            How many notices workers have sent to users (`notify`).
         """
         call = partial(client.sync, callback_timeout=timeout("look"))
         tasks = call(client.scheduler.processing, workers=None)
@@ -205,7 +205,7 @@ def processes_of_machine(
     return n_workers, threads, memory_limit or memory_of_machine() // n_workers
 
 
-def _limited(found: Workers) -> Workers:
+def _apply_memory_limit(found: Workers) -> Workers:
     """Return workers with the memory that the configuration leaves them."""
     configured = dask.config.get("lpe-dask.memory-limit", None)
     if configured is None:

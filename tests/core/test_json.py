@@ -258,7 +258,7 @@ def test_additions_to_a_part__are_ignored(runs):
 
 
 def test_additions_to_a_lock__are_ignored(tmp_path):
-    with Lock(tmp_path).held("score a table"):
+    with Lock(tmp_path).hold("score a table"):
         path = tmp_path / Lock.NAME
         who = Lock(tmp_path).owner()
         path.write_text(json.dumps(json.loads(path.read_text()) | {"more": 1}))

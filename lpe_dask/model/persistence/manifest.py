@@ -205,7 +205,7 @@ class Manifest(_Section):
 
     @property
     def reference(self) -> StoredReference:
-        """What it says of the reference."""
+        """Its sections about the reference."""
         return StoredReference(
             self.space, self.statistic, self.neighbor_graph, self.block_rows,
             self.n_features_in,

@@ -73,7 +73,7 @@ class ModelFolder:
             manifest, fitted = read_latest(self.url)
         return with_log_density(fitted, manifest, self.path, anomaly_log_density)
 
-    def locked(self) -> AbstractContextManager[Lock]:
+    def lock(self) -> AbstractContextManager[Lock]:
         """Make the folder and lock it; remove it again if the work fails.
 
         Raises
@@ -88,11 +88,11 @@ class ModelFolder:
         if existed:
             check_place(folder)
         refusal = "no model can be written to {url}"
-        return Lock(folder.url).held("save a model", refusal, is_ours=not existed)
+        return Lock(folder.url).hold("save a model", refusal, is_ours=not existed)
 
     def save(self, fitted: Fitted, *, overwrite: bool) -> None:
         """Write a model to it, as `LPE.save` does; computes."""
-        with self.locked() as lock:
+        with self.lock() as lock:
             if Folder(lock.url).exists(MANIFEST_NAME) and not overwrite:
                 raise FileExistsError(
                     f"there is a model at {lock.url}. Give another folder, or replace it "
@@ -102,7 +102,7 @@ class ModelFolder:
 
     @eager_scope()
     def write(self, fitted: Fitted, lock: Lock) -> None:
-        """Write a model to it while it is `locked`, in the place of another; computes.
+        """Write a model to it while it is locked, in the place of another; computes.
 
         Raises
         ------

@@ -26,6 +26,7 @@ from lpe_dask.model.persistence.manifest import (
     read_manifest,
     write_manifest,
 )
+from lpe_dask.search import store_reference
 from lpe_dask.storage import (
     Folder,
     Lock,
@@ -84,7 +85,7 @@ def _is_data(name: str) -> bool:
 
 def _write_files(fitted: Fitted, url: str) -> tuple[dict[str, StoredFile], list[int]]:
     """Write all files but the manifest; return them by name, and the rows of the blocks."""
-    files, block_rows = fitted.reference.store(url)
+    files, block_rows = store_reference(fitted.reference, url)
     calibration = {"statistic": fitted.calibration.values}
     files[CALIBRATION_NAME] = StoredFile.write(f"{url}/{CALIBRATION_NAME}", calibration)
     if (columns := fitted.nominal_scores.columns()) is not None:

@@ -1,13 +1,8 @@
-r"""The reference of a model on disk: written block by block, read by those who search it.
-
-blocks, graph, indexes --store_files--> files, one task each
-files                  --load_files-->  blocks, graph, indexes: read when the tasks run
-"""
+"""Tasks that write the blocks of a model on disk, and that read them for a search."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,94 +11,9 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels import Index, NeighborGraph
 from lpe_dask.search.blocks.packing import Space, each_block, pack_rows
-from lpe_dask.search.blocks.persisted import Blocks, StoredBlocks
 from lpe_dask.search.blocks.spool_blocks import SpoolFolder, handles_of
 from lpe_dask.storage import StoredFile
-from lpe_dask.tasks import compute, new_tasks, to_task
-
-#: Names of the files of a neighbor graph.
-_STARTS, _EDGES = "graph-starts.parquet", "graph-edges.parquet"
-
-
-def file_names(n_blocks: int, space: Space, *, has_graph: bool) -> set[str]:
-    """Return the names of all files of a reference."""
-    names = {_block_name(i) for i in range(n_blocks)}
-    if has_graph:
-        names |= {_STARTS, _EDGES}
-    if space.is_indexed:
-        names |= {_index_name(i) for i in range(n_blocks)}
-    return names
-
-
-def store_files(
-    blocks: Blocks, graph: Blocks | None, indexes: Blocks | None, n_features: int, url: str
-) -> tuple[dict[str, StoredFile], list[int]]:
-    """Write the parts of a `Reference` to files in a folder; computes.
-
-    Returns
-    -------
-    files : dict of str to StoredFile
-        By name.
-    block_rows : list of int
-        Rows of each block.
-    """
-    names = [_block_name(i) for i in range(len(blocks))]
-    urls = [f"{url}/{name}" for name in names]
-    stored = compute(*store_blocks(blocks.tasks(), n_features, urls))
-    files = {name: file for name, (_, file) in zip(names, stored, strict=True)}
-    if graph is not None:
-        (made,) = graph.tasks()
-        task = store_graph(made, f"{url}/{_STARTS}", f"{url}/{_EDGES}")
-        ((files[_STARTS], files[_EDGES]),) = compute(task)
-    if indexes is not None:
-        names = [_index_name(i) for i in range(len(indexes))]
-        urls = [f"{url}/{name}" for name in names]
-        of_indexes = compute(*store_indexes(indexes.tasks(), urls))
-        files |= dict(zip(names, of_indexes, strict=True))
-    return files, [n_rows for n_rows, _ in stored]
-
-
-def load_files(
-    files: Mapping[str, StoredFile],
-    space: Space,
-    block_rows: Sequence[int],
-    graph_neighbors: int,
-) -> tuple[StoredBlocks, StoredBlocks | None, StoredBlocks | None]:
-    """Return blocks, graph and indexes, read from files by the tasks that need them.
-
-    Parameters
-    ----------
-    files : mapping of str to StoredFile
-        By name; all of `file_names`.
-    space : Space
-    block_rows : sequence of int
-        Rows of each block.
-    graph_neighbors : int
-        Edges from each row of the graph; 0 without one.
-    """
-    n_rows, graph, indexes = sum(block_rows), None, None
-    blocks = [(files[_block_name(i)], size) for i, size in enumerate(block_rows)]
-    if graph_neighbors > 0:
-        files[_EDGES].check_plausible(2, 2 * n_rows * graph_neighbors)
-        edges = partial(load_graph, files[_STARTS], files[_EDGES], n_rows)
-        graph = StoredBlocks(edges, 1)
-    if space.is_indexed:
-        pairs = [
-            (file, files[_index_name(i)], n_of_block)
-            for i, (file, n_of_block) in enumerate(blocks)
-        ]
-        load_all = partial(load_indexes, pairs, n_rows, space)
-        indexes = StoredBlocks(load_all, len(blocks))
-    load = partial(load_blocks, blocks, n_rows, space)
-    return StoredBlocks(load, len(blocks)), graph, indexes
-
-
-def _block_name(i: int) -> str:
-    return f"block-{i:05}.parquet"
-
-
-def _index_name(i: int) -> str:
-    return f"index-{i:05}.parquet"
+from lpe_dask.tasks import new_tasks, to_task
 
 
 def load_blocks(

@@ -316,7 +316,7 @@ def test_read_job__of_a_file_that_is_not_there(tmp_path):
 # What options of a command stand for
 
 
-def test_cluster_section__takes_texts_as_a_job_does():
+def test_of_options__takes_texts_as_a_job_does():
     given = {"workers": 2, "memory_limit": "4GiB", "give_up_after": "30min"}
 
     assert ClusterSection.of_options(given) == ClusterSection(
@@ -335,7 +335,7 @@ def test_cluster_section__takes_texts_as_a_job_does():
         ({"scheduler_file": "a.json", "workers": 2}, "='a.json' .*, but --workers would"),
     ],
 )
-def test_cluster_section__names_the_option(given, message):
+def test_of_options__names_the_option(given, message):
     option = f"--{min(given).replace('_', '-')}"
     with pytest.raises(ValueError, match=rf"^{option}.*{message}"):
         ClusterSection.of_options(given)

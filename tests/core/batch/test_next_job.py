@@ -154,7 +154,7 @@ def test_run__looks_for_no_other_day_where_one_is_given(early, caplog):
 
 def test_run__leaves_a_run_that_is_at_work_alone(early, caplog):
     caplog.set_level("INFO")
-    with Lock("out/2026-11-19").held("score a table"):
+    with Lock("out/2026-11-19").hold("score a table"):
         lpe_dask.run("job.toml")
 
     assert days_done() == ["2026-11-20"]

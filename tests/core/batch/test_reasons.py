@@ -246,7 +246,7 @@ def test_explain_output__shows_what_the_run_knows_and_works_out_more(tmp_path, m
 
 
 @pytest.mark.parametrize("numbers_only", [False, True])
-def test_reason_lines__have_values_as_they_were(tmp_path, numbers_only):
+def test_format_reasons__have_values_as_they_were(tmp_path, numbers_only):
     nominal = pd.DataFrame({"amount": np.arange(100) / 7, "when": 1.767e9 + np.arange(100)})
     nominal = nominal if numbers_only else nominal.assign(kind="a", flag=True)
     new = nominal.assign(amount=1234567.125)
@@ -259,7 +259,7 @@ def test_reason_lines__have_values_as_they_were(tmp_path, numbers_only):
     assert "when=17670000" in line
 
 
-def test_reason_lines__have_no_empty_column(tmp_path, model, rows):
+def test_format_reasons__have_no_empty_column(tmp_path, model, rows):
     _, out = scored(rows, tmp_path, keep=[], private=["id"])
 
     assert "id_columns" not in format_reasons(explain_output(out)).splitlines()[0]

@@ -382,7 +382,7 @@ def test_command__refuses_a_second_run_of_the_same_job():
     write_job(WITH_MODEL)
     Path("out/2026-11-20").mkdir(parents=True)
 
-    with Lock("out/2026-11-20").held("a test"):
+    with Lock("out/2026-11-20").hold("a test"):
         result = invoke("run", "job.toml", "--date", "2026-11-20")
 
     assert result.exit_code == 75

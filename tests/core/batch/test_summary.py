@@ -111,7 +111,7 @@ def test_status__of_a_run_that_is_running(monkeypatch):
 
 
 def test_status__of_a_run_that_is_fitting():
-    with Lock("out").held("score a table"):
+    with Lock("out").hold("score a table"):
         state = read_status("out")
 
     assert state.state == "running"

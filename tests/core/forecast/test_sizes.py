@@ -47,7 +47,7 @@ def test_fit_into__is_that_of_the_plan():
     assert not sizes.fit_into(replace(workers, memory_limit=2**29))
 
 
-def test_sizes_of_run__count_the_rows_of_all_tables(tables):
+def test_of_run__counts_the_rows_of_all_tables(tables):
     own = score_job("nominal.parquet", "own")
     both = score_job("new.parquet", "both", nominal="nominal.parquet")
     LPE().fit("nominal.parquet").save("model")
@@ -59,7 +59,7 @@ def test_sizes_of_run__count_the_rows_of_all_tables(tables):
     assert [each.n_queries for each in sizes] == [60, 80, 20]
 
 
-def test_sizes_of_reasons__are_those_of_the_rows_asked_for(tables):
+def test_of_explanations__has_those_of_the_rows_asked_for(tables):
     score_files("new.parquet", "out", nominal="nominal.parquet")
 
     sizes = Workload.of_explanations("out", 7)

@@ -482,7 +482,7 @@ def test_save__at_the_same_time_is_refused(model, other, tmp_path):
     model.save(tmp_path / "model")
 
     with (
-        locks.Lock(tmp_path / "model").held("save a model"),
+        locks.Lock(tmp_path / "model").hold("save a model"),
         pytest.raises(locks.LockedError, match="save a model"),
     ):
         other.save(tmp_path / "model", overwrite=True)

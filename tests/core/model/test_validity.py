@@ -15,7 +15,7 @@ from lpe_dask.model.validity import (
 
 @pytest.mark.parametrize("n", [1, 7, 20, 99, 100, 1000])
 @pytest.mark.parametrize("alpha", [0.01, 0.05, 0.07, 0.29, 0.57, 0.999])
-def test_places_flagged__counts_p_values_as_they_are_compared(alpha, n):
+def test_n_flagged_ranks__counts_p_values_as_they_are_compared(alpha, n):
     expected = sum(count / n <= alpha for count in range(1, n + 1))
 
     assert n_flagged_ranks(alpha, n) == expected
@@ -53,14 +53,14 @@ def test_places_flagged__counts_p_values_as_they_are_compared(alpha, n):
         ({"metric": "geodesic", "scale": "minmax"}, "ranges"),
     ],
 )
-def test_what_is_learned__is_what_distances_depend_on(arguments, learned):
+def test_learned_components__are_what_distances_depend_on(arguments, learned):
     arguments = {"scale": None, "metric": "euclidean", "metric_params": None} | arguments
 
     assert learned_components(arguments) == learned
 
 
 @pytest.mark.parametrize("metric", ["seuclidean", "mahalanobis"])
-def test_what_is_learned__does_not_depend_on_a_scale_that_the_metric_undoes(metric):
+def test_learned_components__do_not_depend_on_a_scale_that_the_metric_undoes(metric):
     nominal = np.random.default_rng(0).standard_normal((200, 3)) * [1, 5, 0.1]
 
     plain = LPE(metric=metric, calibration="loo").fit(nominal).p_values_
@@ -85,7 +85,7 @@ def test_choose_calibration__from_enough_rows_on(learned, n_features):
     assert choose_calibration(learned, least, n_features)[0] == "loo"
 
 
-def test_enough_rows__of_scale_and_metric_are_those_of_each():
+def test_min_rows_for_loo__of_scale_and_metric_are_those_of_each():
     ranges, quantiles = min_rows_for_loo("ranges", 9), min_rows_for_loo("quantiles", 9)
 
     assert min_rows_for_loo("ranges and quantiles", 9) == ranges + quantiles

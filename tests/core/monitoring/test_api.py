@@ -179,7 +179,7 @@ def test_drift__refuses_the_state_of_another_model(model, found, other):
         drift(found, model, state)
 
 
-def test_calibration_identifier__tells_calibrations_from_others(model):
+def test_identifier__tells_calibrations_from_others(model):
     calibration = model._fitted.calibration
     nudged = calibration.values.copy()
     nudged[7] = np.nextafter(nudged[7], np.inf)

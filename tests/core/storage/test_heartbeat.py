@@ -30,7 +30,7 @@ def fast(monkeypatch):
 
 
 def test_lock__has_a_heartbeat(folder, fast):
-    with Lock(folder).held("score") as lock:
+    with Lock(folder).hold("score") as lock:
         assert eventually(lambda: values(folder)["beat"] >= 3)
         assert values(folder)["token"] == lock.token
         assert not lock.is_lost
@@ -41,7 +41,7 @@ def test_lock__has_a_heartbeat(folder, fast):
 @pytest.mark.parametrize("left", [b"", b"theirs"], ids=["unreadable", "another's"])
 def test_lock__is_lost_to_another_run(folder, fast, left, caplog):
     left = left and foreign(folder)
-    with Lock(folder).held("score") as lock:
+    with Lock(folder).hold("score") as lock:
         lock._folder.write = lambda name, content: None  # no beat is under way
         write(folder, left)
         assert eventually(lambda: lock.is_lost)
@@ -53,7 +53,7 @@ def test_lock__is_lost_to_another_run(folder, fast, left, caplog):
 
 def test_lock__is_lost_with_its_folder(tmp_path, fast):
     (tmp_path / "out").mkdir()
-    with Lock(tmp_path / "out").held("score") as lock:
+    with Lock(tmp_path / "out").hold("score") as lock:
         shutil.move(tmp_path / "out", tmp_path / "moved")
         assert eventually(lambda: lock.is_lost)
 
@@ -61,7 +61,7 @@ def test_lock__is_lost_with_its_folder(tmp_path, fast):
 
 
 def test_lock__knows_after_its_end_that_it_was_lost(folder):
-    with Lock(folder).held("score") as lock:
+    with Lock(folder).hold("score") as lock:
         write(folder, b"")
 
     assert lock.is_lost
@@ -70,7 +70,7 @@ def test_lock__knows_after_its_end_that_it_was_lost(folder):
 
 def test_lock__outlives_a_beat_that_failed(folder, fast, monkeypatch, caplog):
     fail = Mock(side_effect=OSError(errno.EIO, "the connection was lost"))
-    with Lock(folder).held("score") as lock:
+    with Lock(folder).hold("score") as lock:
         monkeypatch.setattr(Folder, "atomic_write", once(fail, Folder.atomic_write))
         assert eventually(lambda: values(folder)["beat"] >= 3)
         assert not lock.is_lost
@@ -84,7 +84,7 @@ def test_lock__outlives_a_beat_that_failed(folder, fast, monkeypatch, caplog):
 def test_lock__that_cannot_be_removed_does_not_hide_an_error(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(LocalFileSystem, "rm_file", Mock(side_effect=PermissionError("x")))
 
-    with pytest.raises(KeyError, match="body"), Lock(tmp_path).held("score"):
+    with pytest.raises(KeyError, match="body"), Lock(tmp_path).hold("score"):
         raise KeyError("body")
 
     assert f"could not remove the lock of {tmp_path}: PermissionError" in caplog.text
@@ -100,7 +100,7 @@ def test_lock__is_not_lost_where_the_answer_to_its_removal_is(
             raise TimeoutError("no answer")
 
     removed, remove_file = [], LocalFileSystem.rm_file
-    with Lock(tmp_path).held("score") as lock:
+    with Lock(tmp_path).hold("score") as lock:
         monkeypatch.setattr(LocalFileSystem, "rm_file", remove)
 
     assert len(removed) == 1
@@ -116,7 +116,7 @@ def test_lock__does_not_wait_for_a_beat_that_hangs(folder, fast, monkeypatch, ca
         is_hanging.set()
         end.wait(60)
 
-    with Lock(folder).held("score"):
+    with Lock(folder).hold("score"):
         monkeypatch.setattr(Folder, "write", hang)
         assert is_hanging.wait(30)
     end.set()
@@ -127,21 +127,21 @@ def test_lock__does_not_wait_for_a_beat_that_hangs(folder, fast, monkeypatch, ca
 # Tasks
 
 
-def test_check_token__waits_for_a_beat_that_hides_the_lock(folder, monkeypatch):
-    with Lock(folder).held("score") as lock:
+def test_verify__waits_for_a_beat_that_hides_the_lock(folder, monkeypatch):
+    with Lock(folder).hold("score") as lock:
         read = Folder.read
         monkeypatch.setattr(Folder, "read", once(lambda *_, **__: None, read))
         lock.verify()
 
 
-def test_check_token__stops_the_tasks_of_a_run_that_ended(folder):
-    with Lock(folder).held("score") as first:
+def test_verify__stops_the_tasks_of_a_run_that_ended(folder):
+    with Lock(folder).hold("score") as first:
         pass
     with pytest.raises(RuntimeError, match=r"another run has taken over"):
         first.verify()
 
     with (
-        Lock(folder).held("score"),
+        Lock(folder).hold("score"),
         pytest.raises(RuntimeError, match="Let the other run end"),
     ):
         first.verify()
@@ -150,7 +150,7 @@ def test_check_token__stops_the_tasks_of_a_run_that_ended(folder):
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no forks")
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_hold__in_a_fork_leaves_the_lock_to_the_process_that_has_it(tmp_path):
-    with Lock(tmp_path).held("score") as lock:
+    with Lock(tmp_path).hold("score") as lock:
         in_fork(lock.release)
 
         lock.verify()

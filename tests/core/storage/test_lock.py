@@ -48,7 +48,7 @@ from lpe_dask.storage.lock import Lock, LockedError
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    with Lock(sys.argv[1]).held("score"):
+    with Lock(sys.argv[1]).hold("score"):
         print("held", flush=True)
         sys.stdin.readline()
 except LockedError:
@@ -96,13 +96,13 @@ def test_hold__refuses_a_second_run_and_lets_the_next_one_in(folder):
         r"\(score data.parquet\); its last heartbeat was 0 s ago\. Only one run .*"
         r"Wait until .* 60 s after its last heartbeat, .* else remove the file\."
     )
-    with Lock(folder).held("score data.parquet") as first:
+    with Lock(folder).hold("score data.parquet") as first:
         assert isinstance(check_refused(folder, message), OSError)
         assert names(folder) == [Lock.NAME]
         assert values(folder)["token"] == first.token
 
     assert names(folder) == []
-    with Lock(folder).held("fit") as second:
+    with Lock(folder).hold("fit") as second:
         assert second.token != first.token
     assert not first.is_lost
     assert not second.is_lost
@@ -114,7 +114,7 @@ def race(folder, n_threads):
 
     def contend():
         start.wait()
-        with suppress(LockedError), Lock(folder).held("score"):
+        with suppress(LockedError), Lock(folder).hold("score"):
             finish.wait(60)
             return "held"
         return "refused"
@@ -156,7 +156,7 @@ def test_hold__is_not_seen_by_those_who_read_the_folder(tmp_path):
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     frame.to_parquet(tmp_path / "part-00000.parquet")
 
-    with Lock(tmp_path).held("score"):
+    with Lock(tmp_path).hold("score"):
         (tmp_path / "._lock.0123.tmp").touch()
         pd.testing.assert_frame_equal(pd.read_parquet(tmp_path), frame)
 
@@ -195,7 +195,7 @@ def test_hold__leaves_no_lock_where_a_signal_comes_while_it_is_acquired(
     create = Folder.create
     monkeypatch.setattr(Folder, "create", interrupted)
     url = tmp_path / "out"
-    with pytest.raises(raised), Lock(url).held("test", is_ours=True):
+    with pytest.raises(raised), Lock(url).hold("test", is_ours=True):
         pass
 
     assert not url.exists()
@@ -223,7 +223,7 @@ def test_hold__has_the_lock_if_it_is_there_though_the_answer_was_lost(
     monkeypatch.setattr(Folder, "_write_if_absent", answer_nothing)
 
     if is_written:
-        with Lock(folder).held("score") as lock:
+        with Lock(folder).hold("score") as lock:
             lock.verify()
     else:
         check_refused(folder, r"cannot be locked.*pre-conditions", OSError)
@@ -298,7 +298,7 @@ def test_hold__lets_the_age_decide_of_what_it_cannot_read(content):
 
 @given(purpose=st.text())
 def test_hold__reads_its_own_lock_whatever_the_purpose(purpose):
-    with tempfile.TemporaryDirectory() as folder, Lock(folder).held(purpose) as lock:
+    with tempfile.TemporaryDirectory() as folder, Lock(folder).hold(purpose) as lock:
         lock.verify()
         assert str(check_refused(folder, "locked")).isprintable()
 
@@ -318,12 +318,12 @@ def test_hold__takes_over_at_once_from_a_process_that_was_killed(tmp_path, lock_
     os.waitid(os.P_PID, lock_owner.pid, os.WEXITED | os.WNOWAIT)
     assert psutil.Process(lock_owner.pid).status() == psutil.STATUS_ZOMBIE
     left = content(tmp_path)
-    with Lock(tmp_path).held("score"):
+    with Lock(tmp_path).hold("score"):
         pass
 
     lock_owner.wait()
     write(tmp_path, left)
-    with Lock(tmp_path).held("score"):  # nobody remembers the process
+    with Lock(tmp_path).hold("score"):  # nobody remembers the process
         assert names(tmp_path) == [Lock.NAME]
 
 
@@ -339,13 +339,13 @@ def test_hold__knows_machines_without_linux(folder, monkeypatch, tmp_path):
     monkeypatch.setattr(owners, "_BOOT_ID", tmp_path / "missing")
     monkeypatch.setattr(owners, "_PID_NAMESPACE", tmp_path / "missing")
 
-    with Lock(folder).held("score"):
+    with Lock(folder).hold("score"):
         assert values(folder)["boot"] == str(psutil.boot_time())
         assert values(folder)["pid_namespace"] == ""
 
 
 @pytest.mark.parametrize(("beats", "expected"), [(9, False), (11, True)])
-def test_is_dead__of_a_folder_without_a_lock_waits_for_one(tmp_path, beats, expected):
+def test_is_stale__of_a_folder_without_a_lock_waits_for_one(tmp_path, beats, expected):
     """Ten times as long as for a heartbeat: it may be about to get one."""
     then = time.time() - beats * STALE_SECONDS
     os.utime(tmp_path, (then, then))
@@ -377,7 +377,7 @@ def test_hold__follows_a_claim_of_a_run_that_died(tmp_path):
     for number in range(2):
         write(tmp_path, b"", age=STALE_SECONDS + 1, name=claim_name(left, number))
 
-    with Lock(tmp_path).held("score") as lock:
+    with Lock(tmp_path).hold("score") as lock:
         assert values(tmp_path)["token"] == lock.token
         assert names(tmp_path) == [Lock.NAME]
 
@@ -397,7 +397,7 @@ def test_hold__looks_again_before_it_replaces(folder, monkeypatch, beat):
     write(folder, left, age=STALE_SECONDS + 1)
     monkeypatch.setattr(locks, "_stale_content", once(find_dead, judge))
     if beat is None:
-        with Lock(folder).held("score") as lock:
+        with Lock(folder).hold("score") as lock:
             assert values(folder)["token"] == lock.token
     else:
         check_refused(folder, "locked")
@@ -409,7 +409,7 @@ def test_hold__tries_again_where_the_lock_was_just_released(folder, monkeypatch)
     released = Mock(return_value=False)
     monkeypatch.setattr(Folder, "create", once(released, Folder.create))
 
-    with Lock(folder).held("score") as lock:
+    with Lock(folder).hold("score") as lock:
         lock.verify()
 
 

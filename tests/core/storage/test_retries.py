@@ -368,8 +368,8 @@ def test_run__finishes_where_listings_lag(stale, tmp_path, monkeypatch, caplog):
     pd.testing.assert_series_equal(scored(str(tmp_path))["p_value"], expected(tmp_path))
 
 
-def test_check_token__reads_a_lock_that_was_just_replaced(stale, tmp_path):
-    with Lock(stale).held("score a table") as lock:
+def test_verify__reads_a_lock_that_was_just_replaced(stale, tmp_path):
+    with Lock(stale).hold("score a table") as lock:
         lock._beat()
         assert REPLACED
 

@@ -75,17 +75,17 @@ def total(value):
 
 
 @pytest.mark.parametrize("value", [LARGE, {"a": LARGE}], ids=["array", "object"])
-def test_enter__sends_pieces_that_survive(client, cluster, value):
-    entered = to_task(value, "lpe-test")
-    result = delayed(total)(entered)
+def test_to_task__sends_pieces_that_survive(client, cluster, value):
+    task = to_task(value, "lpe-test")
+    result = delayed(total)(task)
 
-    assert max(sizeof(piece) for piece in dict(entered.dask).values()) <= LITERAL_BYTES
+    assert max(sizeof(piece) for piece in dict(task.dask).values()) <= LITERAL_BYTES
     assert result.compute() == total(value)
     restart(client, cluster)
     assert result.compute() == total(value)
 
 
-def test_enter_parts__give_the_rows(client):
+def test_to_task_parts__give_the_rows(client):
     edges = [0, 10, 10, len(LARGE)]
 
     parts, depends = LocalValue(LARGE, "lpe-test").slices(edges)
@@ -108,11 +108,11 @@ def of_bytes(n_bytes):
         (eager_scope, 800_000, "0.762939 MiB in a"),
     ],
 )
-def test_enter__all_that_one_call_sends_has_a_limit(client, limits, call, most, allowed):
+def test_to_task__all_that_one_call_sends_has_a_limit(client, limits, call, most, allowed):
     overhead = sizeof(np.zeros(0, np.uint8))
     first, second = of_bytes(most // 2), of_bytes(most // 2 - 2 * overhead)
     with call():
-        for _ in range(2):  # one that is entered twice is there once
+        for _ in range(2):  # one that is task twice is there once
             LocalValue.tasks([first, second])
         to_task(np.zeros(100), "lpe-test")  # a literal
 
@@ -128,7 +128,7 @@ def test_enter__all_that_one_call_sends_has_a_limit(client, limits, call, most, 
         to_task(of_bytes(20_000), "lpe-test")
 
 
-def test_enter__sends_all_of_it_where_storage_is_shared(client, limits, tmp_path):
+def test_to_task__sends_all_of_it_where_storage_is_shared(client, limits, tmp_path):
     with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
         assert delayed(np.sum)(to_task(LARGE, "lpe-test")).compute() == LARGE.sum()
 

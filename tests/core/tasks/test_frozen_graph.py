@@ -68,25 +68,25 @@ def keys_and_dependencies(graph):
 
 
 @pytest.mark.parametrize("kind", LAZY)
-def test_settle__leaves_nothing_to_optimize(tmp_path, kind):
-    settled = freeze(Table.of(AS_KIND[kind](tmp_path)).rows, "lpe-read", is_foreign=True)
+def test_freeze__leaves_nothing_to_optimize(tmp_path, kind):
+    frozen = freeze(Table.of(AS_KIND[kind](tmp_path)).rows, "lpe-read", is_foreign=True)
 
-    (optimized,) = dask.optimize(settled)
-    (within,) = dask.optimize(settled + 1)
+    (optimized,) = dask.optimize(frozen)
+    (within,) = dask.optimize(frozen + 1)
 
-    expected = keys_and_dependencies(settled.dask)
+    expected = keys_and_dependencies(frozen.dask)
     assert keys_and_dependencies(optimized.dask) == expected
     # Blocks may be fused into what is built on them: then nothing else is under their keys.
     found = keys_and_dependencies(within.dask)
     both = expected.keys() & found.keys()
     assert {key: found[key] for key in both} == {key: expected[key] for key in both}
     np.testing.assert_array_equal(
-        settled.compute(), Table.of(AS_KIND[kind](tmp_path)).rows.compute()
+        frozen.compute(), Table.of(AS_KIND[kind](tmp_path)).rows.compute()
     )
 
 
 @pytest.mark.parametrize("kind", LAZY)
-def test_read_again__shares_no_task_and_waits(tmp_path, kind):
+def test_reread_once__shares_no_task_and_waits(tmp_path, kind):
     rows = Table.of(AS_KIND[kind](tmp_path)).rows
     (task,) = new_tasks("first", [(int,)], [])
 

@@ -64,25 +64,25 @@ def assert_equal(value, expected):
 
 
 @pytest.mark.parametrize("value", [SMALL, LARGE, {"a": 1}], ids=["small", "large", "dict"])
-def test_enter__is_one_task_that_is_not_hashed_with_the_graph(value):
+def test_to_task__is_one_task_that_is_not_hashed_with_the_graph(value):
     """Dask frames hash their graphs: for large values that takes seconds."""
-    entered = to_task(value, "lpe-test")
+    task = to_task(value, "lpe-test")
 
-    (key,) = entered.dask
-    token = tokenize(dict(entered.dask))
+    (key,) = task.dask
+    token = tokenize(dict(task.dask))
     assert key.startswith("lpe-test-")
     with dask.config.set(scheduler="sync"):
-        assert entered.compute() is value
+        assert task.compute() is value
     if value is LARGE:
         LARGE[0] += 1
-        assert tokenize(dict(entered.dask)) == token
+        assert tokenize(dict(task.dask)) == token
         LARGE[0] -= 1
 
 
-def test_enter__what_is_small_rides_in_the_graph(client, place):
-    entered = to_task(SMALL, "lpe-test")
+def test_to_task__what_is_small_rides_in_the_graph(client, place):
+    task = to_task(SMALL, "lpe-test")
 
-    np.testing.assert_array_equal(delayed(np.sum)(entered).compute(), SMALL.sum())
+    np.testing.assert_array_equal(delayed(np.sum)(task).compute(), SMALL.sum())
     assert files_of(place) == []
 
 
@@ -156,7 +156,7 @@ def test_stored_value__reads_only_the_rows_of_a_part(client, place):
 
 
 @pytest.mark.parametrize("value", [SMALL, LARGE], ids=["small", "large"])
-def test_enter_parts__give_the_rows(client, value):
+def test_to_task_parts__give_the_rows(client, value):
     edges = [0, 1, 1, len(value)]
 
     parts, depends = LocalValue(value, "lpe-test").slices(edges)
