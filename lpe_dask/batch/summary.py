@@ -57,7 +57,9 @@ def score_summary(
     certificate: dict[str, Any] | None,
     steps: Steps,
 ) -> dict[str, Any]:
-    """Return the content of ``_summary.json``, except for its p-values.
+    """Return what ``_summary.json`` says of a model and of the rows scored by it.
+
+    `batch.scoring` adds what it knows of the run: drift, reasons, values, and the rest.
 
     Parameters
     ----------

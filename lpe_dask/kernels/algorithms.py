@@ -1,15 +1,4 @@
-"""Numerical kernels: NumPy arrays in, NumPy arrays out; nothing here knows of Dask.
-
-    basis      the space in which pairs are filtered, and how wrong a filter may be
-    blocks     reference rows in the layout of the kernels
-    bounds     which cells matter to which queries
-    filters    queries with 64 rows at a time, in the form for the processor (see `forms`)
-    indexes    near rows of each row of a block, to go along; see `beams`
-    nearest    a block against some queries: the K nearest rows
-    seeds      their first limits
-    counts     the same: how many rows are within a radius
-    distances  the definition, for the pairs that a filter leaves; its loop is in `squares`
-    states     what is known of some queries so far
+"""The order in which rows are searched, one module for each name of ``algorithm=``.
 
 `ALGORITHMS` is the one table from the name a user gives to the module that says how rows
 are ordered. Every such module offers the same contract:

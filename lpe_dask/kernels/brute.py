@@ -22,8 +22,8 @@ KEEPS_NEAR_ROWS_TOGETHER = False
 #: many are arranged at a time.
 CELL_ROWS = SLAB_ROWS = 4096
 
-#: Queries that fill packs, whatever the form (see `forms`): a multiple of the numbers of
-#: queries in each.
+#: Queries that fill packs, whatever the form (see `simd_profiles`): a multiple of how many
+#: queries are in each.
 PACKED_ROWS = 30
 
 #: All rows near a query are found: no lists of them are needed.

@@ -2,7 +2,7 @@
 
 Several queries share each load of reference rows, as in a matrix product, so that the
 multipliers and not the memory set the pace. How many, and with how many of the 64 rows at a
-time, is the form (see `forms`).
+time, is the form (see `simd_profiles`).
 
 Numbers are multiplied; the codes of categories that follow them are compared, and each that
 differs adds a weight.

@@ -1,4 +1,4 @@
-"""What an approximate search does, compiled: see `indexes` and `beams`."""
+"""What an approximate search does, compiled: see `block_index` and `beam_search`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walks along the edges of a neighbor graph, compiled: see `paths`."""
+"""Walks along the edges of a neighbor graph, compiled: see `neighbor_graph`."""
 
 from __future__ import annotations
 

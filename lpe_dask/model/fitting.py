@@ -46,7 +46,7 @@ from lpe_dask.model.labels import threshold
 from lpe_dask.model.learning.metrics import graph_params, reorder_params
 from lpe_dask.model.learning.scaling import check_determined, learn_preparation
 from lpe_dask.model.lpe_parameters import (
-    SCALE_FORMS,
+    SCALES,
     check_parameters,
     neighbors_by_rule,
     radius_by_rule,
@@ -136,7 +136,7 @@ class FitPlan:
         statistic = _statistic(parameters, division, n_features)
         if "covariance" in (learned or ""):
             n_learned_from = division.n_reference if division.is_held_out else n_rows
-            n_scaled = len(SCALE_FORMS[parameters["scale"]]) * n_features
+            n_scaled = len(SCALES[parameters["scale"]].forms) * n_features
             check_determined(n_learned_from, n_scaled)
         if reason is not None:
             logger.info("calibration=%s: %s", division.kind, reason)

@@ -26,14 +26,45 @@ METRIC_PARAMS = {
     "geodesic": ("n_neighbors", "graph"),
 }
 
-#: scale -> the forms that it gives each column, as what is added to its name. All columns
-#: come in the first form, then all in the next.
-SCALE_FORMS: dict[str | None, tuple[str, ...]] = {
-    None: ("",),
-    "minmax": ("",),
-    "standard": ("",),
-    "quantile": ("",),
-    "minmax+quantile": ("", " (quantile)"),
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The forms that a scale gives each column: linear, by quantiles, or both.
+
+    Attributes
+    ----------
+    linear : str, optional
+        What a linear form is learned from: a key of `LINEAR_FORMS` of
+        `model.learning.scaling`.
+    has_quantiles : bool
+        Whether there is a form by quantiles.
+    """
+
+    linear: str | None = None
+    has_quantiles: bool = False
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """What is added to the name of a column in each form.
+
+        All columns come in the first form, then all in the next.
+        """
+        return ("", " (quantile)") if self.linear and self.has_quantiles else ("",)
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """What is learned: keys of `ROWS_FOR_LOO` of `model.validity`."""
+        linear = () if self.linear is None else (self.linear,)
+        return (*linear, "quantiles") if self.has_quantiles else linear
+
+
+#: scale -> its forms.
+SCALES: dict[str | None, Scale] = {
+    None: Scale(),
+    "minmax": Scale("ranges"),
+    "standard": Scale("variances"),
+    "quantile": Scale(has_quantiles=True),
+    "minmax+quantile": Scale("ranges", has_quantiles=True),
 }
 
 #: Edges from each row if not said otherwise, as in scikit-learn's Isomap.
@@ -205,7 +236,7 @@ def _graph_contradictions(given: Any) -> Iterator[_Contradiction]:
         "radius", "graph", "scale",
     )  # fmt: skip
     yield (
-        given.anomaly_log_density is not None and "quantile" in (scale or ""),
+        given.anomaly_log_density is not None and SCALES[scale].has_quantiles,
         f"anomaly_log_density is compared with how dense nominal rows are in the units of "
         f"the input, which distances give where the scale is linear, but scale={scale!r}. "
         f"Set scale to None, 'minmax' or 'standard', or leave anomaly_log_density out.",
@@ -290,7 +321,7 @@ PARAMETERS = {
         """'{"w": [1, 0.5]}' for weights.  [default: learned from the nominal rows]""",
     ),
     "scale": Parameter(
-        choices=tuple(SCALE_FORMS),
+        choices=tuple(SCALES),
         help="Bring the columns to one scale, learned from the nominal rows: start with "
         "standard, unless all have one unit; quantile: the share of nominal rows below.",
     ),

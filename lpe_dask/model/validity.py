@@ -17,6 +17,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from lpe_dask.model.lpe_parameters import SCALES
+
 #: What is learned -> c and the power of d, such that "loo" is right from c * d**power rows
 #: on: at levels from 0.01 it raises at most a tenth more false alarms than where it is
 #: given, for normal and clustered rows and for Student's t with 3 degrees of freedom
@@ -33,12 +35,6 @@ ROWS_FOR_LOO = {
 #: ones, however many there are. (In the directed graph both have as many, and new rows
 #: look rather less anomalous.)
 UNION_GRAPH = "neighbor graph"
-
-#: Scale -> what is learned for it.
-_BY_SCALE = {
-    None: None, "minmax": "ranges", "standard": "variances", "quantile": "quantiles",
-    "minmax+quantile": "ranges and quantiles",
-}  # fmt: skip
 
 #: Metric -> what is learned for it where no parameters are given. These metrics do not
 #: depend on a linear scale, so what is learned for that makes no difference.
@@ -99,12 +95,12 @@ def learned_components(parameters: Mapping[str, Any]) -> str | None:
     metric, metric_params = parameters["metric"], parameters["metric_params"]
     if metric == "geodesic" and (metric_params or {}).get("graph") == "union":
         return UNION_GRAPH
-    of_scale = _BY_SCALE[parameters["scale"]]
+    scale = SCALES[parameters["scale"]]
     of_metric = None if metric_params else _BY_METRIC.get(metric)
     if of_metric is None:
-        return of_scale
-    is_linear = of_scale is None or "quantiles" not in of_scale
-    return of_metric if is_linear else f"{of_scale} and {of_metric}"
+        return " and ".join(scale.learned) or None
+    of_scale = scale.learned if scale.has_quantiles else ()
+    return " and ".join((*of_scale, of_metric))
 
 
 def min_rows_for_loo(learned: str | None, n_features: int) -> float:

@@ -2,7 +2,7 @@
 
     column within 2**53 units -----------------------------> float64 of its numbers
     column beyond --numbers_of--> float64 of the differences from its least nominal value,
-                                  see `minima`
+                                  see `column_offsets`
 
 The unit of a whole number is 1, and that of a decimal one of its last digit: float64 holds
 2**53 of them on each side of zero.

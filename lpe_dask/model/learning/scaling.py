@@ -8,8 +8,10 @@ through exact sums (kernels/exact_sums.py): floating-point sums would change wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -25,8 +27,8 @@ from lpe_dask.model.learning.metrics import (
     validate_metric_param,
 )
 from lpe_dask.model.learning.quantiles import learn_knots
-from lpe_dask.model.lpe_parameters import SCALE_FORMS
-from lpe_dask.search import Preparation, Scaling
+from lpe_dask.model.lpe_parameters import SCALES
+from lpe_dask.search import Preparation, QuantileKnots, Scaling
 from lpe_dask.tasks import compute, merge_tasks, new_array, to_task
 
 #: Significant bits of a learned weight.
@@ -72,7 +74,7 @@ def learn_preparation(
         names = [columns[i] for i in range(len(columns)) if i not in categorical]
     given = None
     if metric != "geodesic":
-        n_forms = len(SCALE_FORMS[scale])
+        n_forms = len(SCALES[scale].forms)
         given = validate_metric_param(metric, metric_params, rows.shape[1], n_forms)
     if metric == "mahalanobis":
         return _learn_mahalanobis(numbers, scale, given, names, random_state)
@@ -97,12 +99,12 @@ def _learn_weights(
     random_state: int | None,
 ) -> tuple[Scaling, NDArray[np.float64]]:
     """Return the forms of columns that are numbers, and their weights; computes."""
-    forms = SCALE_FORMS[scale]
+    forms = SCALES[scale].forms
     labels = [f"{column}{form}" for form in forms for column in columns]
     if metric == "seuclidean" and given is None:
         # Variances make up for linear scales; what these learn cancels out.
-        linear = scale in ("minmax", "standard")
-        scaling, _ = fit_weights(rows, None if linear else scale, columns, random_state)
+        kept = scale if SCALES[scale].has_quantiles else None
+        scaling, _ = fit_weights(rows, kept, columns, random_state)
         variances = learn_variances(_scaled(rows, scaling), labels)
         return scaling, learned_weights(variances, labels)
     scaling, weights = fit_weights(rows, scale, columns, random_state)
@@ -146,7 +148,7 @@ def _learn_mahalanobis(
     scaling = learn_scaling(rows, scale, columns, random_state)
     if given is not None:
         return Preparation(scaling, mahalanobis_matrix(given))
-    labels = [f"{column}{form}" for form in SCALE_FORMS[scale] for column in columns]
+    labels = [f"{column}{form}" for form in SCALES[scale].forms for column in columns]
     covariance, is_constant = learn_covariance(_scaled(rows, scaling))
     matrix = learned_mahalanobis_matrix(covariance, is_constant, labels)
     return Preparation(scaling, matrix)
@@ -196,6 +198,7 @@ def fit_weights(
     rows : dask array of shape (n_rows, n_features)
         Finite, with known chunks and one chunk of features.
     scale : {None, "minmax", "standard", "quantile", "minmax+quantile"}
+        A key of `SCALES`.
         Squared differences are multiplied by ``1 / (max - min)**2``, or by ``1 / variance``
         with ddof 0, or are those of a line through knots; see `search.quantile_scale`. A
         constant column keeps its unit. With both forms, those of all columns by knots come
@@ -210,23 +213,14 @@ def fit_weights(
     ValueError
         Naming columns whose range or deviation is no usable float64.
     """
-    unit_weights = np.ones(rows.shape[1])
-    if scale is None:
-        return Scaling(), unit_weights
-    if scale == "standard":
-        _, variances = learn_moments(rows, ddof=0)
-        _check_float_range(variances, columns, "variance")
-        return Scaling(), learned_weights(variances, columns)
-    low, high = _usable_ranges(rows, columns)
-    ranges = np.where(low == high, 1.0, high - low)
-    if scale == "quantile":
-        return Scaling(knots=learn_knots(rows, low, high, random_state)), unit_weights
-    with np.errstate(over="ignore", under="ignore"):
-        weights = learned_weights(ranges * ranges, columns)
-    if scale == "minmax":
-        return Scaling(), weights
-    knots = learn_knots(rows, low, high, random_state)
-    return Scaling(knots=knots, has_both=True), np.append(weights, unit_weights)
+    chosen, numbers = SCALES[scale], _Columns(rows, columns)
+    weights = []
+    if chosen.linear is not None:
+        weights.append(LINEAR_FORMS[chosen.linear].weights(numbers))
+    if chosen.linear is None or chosen.has_quantiles:
+        weights.append(np.ones(rows.shape[1]))
+    knots = numbers.knots(random_state) if chosen.has_quantiles else None
+    return Scaling(knots=knots, has_both=len(weights) == 2), np.concatenate(weights)
 
 
 def learn_scaling(
@@ -240,17 +234,79 @@ def learn_scaling(
     As `fit_weights`, but that columns become ``(x - min) * (1 / (max - min))`` or ``(x -
     mean) / std``.
     """
-    if scale in (None, "quantile"):
-        return fit_weights(rows, scale, columns, random_state)[0]
-    if scale == "standard":
-        center, variance = learn_moments(rows, ddof=0)
-        _check_float_range(variance, columns, "variance")
-        return Scaling(shift=center, divisor=np.sqrt(variance))
-    low, high = _usable_ranges(rows, columns)
-    has_both = scale == "minmax+quantile"
-    knots = learn_knots(rows, low, high, random_state) if has_both else None
-    factor = 1.0 / np.where(low == high, 1.0, high - low)
-    return Scaling(low, factor, knots=knots, has_both=has_both)
+    chosen, numbers = SCALES[scale], _Columns(rows, columns)
+    knots = numbers.knots(random_state) if chosen.has_quantiles else None
+    if chosen.linear is None:
+        return Scaling(knots=knots)
+    mapped = LINEAR_FORMS[chosen.linear].scaling(numbers)
+    return replace(mapped, knots=knots, has_both=chosen.has_quantiles)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What linear forms are learned from, each computed when it is first asked for."""
+
+    rows: da.Array
+    names: Sequence[str]
+
+    @cached_property
+    def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The least and the largest values."""
+        return _usable_ranges(self.rows, self.names)
+
+    @cached_property
+    def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Means and variances."""
+        center, variances = learn_moments(self.rows, ddof=0)
+        _check_float_range(variances, self.names, "variance")
+        return center, variances
+
+    def knots(self, random_state: int | None) -> QuantileKnots:
+        """Return the lines of a form by quantiles; computes."""
+        return learn_knots(self.rows, *self.ranges, random_state)
+
+
+def _range_weights(columns: _Columns) -> NDArray[np.float64]:
+    low, high = columns.ranges
+    ranges = np.where(low == high, 1.0, high - low)
+    with np.errstate(over="ignore", under="ignore"):
+        return learned_weights(ranges * ranges, columns.names)
+
+
+def _range_scaling(columns: _Columns) -> Scaling:
+    low, high = columns.ranges
+    return Scaling(low, 1.0 / np.where(low == high, 1.0, high - low))
+
+
+def _variance_weights(columns: _Columns) -> NDArray[np.float64]:
+    return learned_weights(columns.moments[1], columns.names)
+
+
+def _variance_scaling(columns: _Columns) -> Scaling:
+    center, variances = columns.moments
+    return Scaling(center, divisor=np.sqrt(variances))
+
+
+class LinearForm(NamedTuple):
+    """A linear form of columns, twice: as weights of squares, and as a map of rows.
+
+    Attributes
+    ----------
+    weights : callable
+        Returns the weights of squared differences; what a matrix follows needs the map.
+    scaling : callable
+        Returns the same as a map of rows, which centers them, too.
+    """
+
+    weights: Callable[[_Columns], NDArray[np.float64]]
+    scaling: Callable[[_Columns], Scaling]
+
+
+#: What a linear form is learned from -> the form.
+LINEAR_FORMS = {
+    "ranges": LinearForm(_range_weights, _range_scaling),
+    "variances": LinearForm(_variance_weights, _variance_scaling),
+}
 
 
 def learn_variances(rows: da.Array, columns: Sequence[str]) -> NDArray[np.float64]:
