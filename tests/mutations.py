@@ -5,15 +5,20 @@
 
 A fault is a changed operator, comparison, truth value or number, or a dropped statement, at
 a place that is drawn at random, as many in each package. Each is judged in a copy of this
-checkout by the test files that import the package it is in, that of the file itself first,
-until one fails or the time is over: by those of `make test`, and where these see
-nothing, by those of `make test-full`. A fault that only the latter see is a case that the
-former lack. The same seed draws the same faults, so that two suites can be compared.
+checkout by the tests that run its lines, those of its own file first, until one fails or
+the time is over: by those of `make test`, and where these see nothing, by those of
+`make test-full`. A fault that only the latter see is a case that the former lack. The same
+seed draws the same faults, so that two suites can be compared.
+
+Which tests run which lines is measured once, for as long as neither changes: that takes
+about as long as these tests. What runs in other processes, or when a module is imported,
+has no test there: it is judged by all test files that import its package.
 """
 
 import argparse
 import ast
 import csv
+import hashlib
 import os
 import random
 import re
@@ -27,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,6 +48,9 @@ TIERS = {
     "make test-full": (["core"], f"full and {IN_MINUTES}"),
     "make test-full, all else": (["full", "system"], IN_MINUTES),
 }
+
+#: Tests of a fault from which on two processes are faster than one.
+MANY_TESTS = 100
 
 #: As `make test` uses them.
 TWO_PROCESSES = [
@@ -72,6 +81,9 @@ class Fault:
     file : str
         Relative to the root.
     line : int
+    lines : range
+        Of the statement, without those in its body; empty outside of functions, where it
+        runs when the module is imported.
     start, stop : int
         Bytes in the file.
     before, after : str
@@ -79,6 +91,7 @@ class Fault:
 
     file: str
     line: int
+    lines: range
     start: int
     stop: int
     before: str
@@ -93,6 +106,7 @@ def faults_in(path):
         starts.append(starts[-1] + len(line))
     tree = ast.parse(source)
     skipped = {id(node) for node in _not_run(tree)}
+    lines = _lines_in_functions(tree)
     found = []
     for node in ast.walk(tree):
         if id(node) in skipped or not hasattr(node, "lineno"):
@@ -102,9 +116,40 @@ def faults_in(path):
         before = source[start:stop].decode()
         name = str(path.relative_to(ROOT))
         found += [
-            Fault(name, node.lineno, start, stop, before, after) for after in _changed(node)
+            Fault(
+                name, node.lineno, lines.get(id(node), range(0)), start, stop, before, after
+            )
+            for after in _changed(node)
         ]
     return sorted(found, key=lambda fault: (fault.start, fault.stop, fault.after))
+
+
+def _lines_in_functions(tree):
+    """Return the lines of the statement that each node within a function is in."""
+    found = {}
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for statement in (
+        node for one in functions for body in one.body for node in ast.walk(body)
+    ):
+        if isinstance(statement, ast.stmt):
+            inner = [
+                node
+                for node in ast.iter_child_nodes(statement)
+                if isinstance(node, ast.stmt)
+            ]
+            stop = inner[0].lineno if inner else statement.end_lineno + 1
+            lines = range(statement.lineno, max(stop, statement.lineno + 1))
+            for node in [statement, *_expressions_of(statement)]:
+                found[id(node)] = lines
+    return found
+
+
+def _expressions_of(statement):
+    """Yield all nodes of a statement that are in no statement within it."""
+    for node in ast.iter_child_nodes(statement):
+        if not isinstance(node, ast.stmt):
+            yield node
+            yield from _expressions_of(node)
 
 
 def _not_run(tree):
@@ -170,16 +215,67 @@ def files_that_test(tests, folders, module):
     ]
 
 
-def judged(fault, checkout):
+def measured_lines(checkout, folder):
+    """Return which tests of a checkout run which lines; measured if they have changed."""
+    sources = sorted(
+        path for name in ("lpe_dask", "tests") for path in (checkout / name).rglob("*.py")
+    )
+    content = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
+    file = folder / f"lines-{content.hexdigest()[:12]}.coverage"
+    if not file.exists():
+        (folder / "no.coveragerc").touch()  # with neither branches nor other processes
+        subprocess.run(
+            [
+                sys.executable, "-m", "pytest", "-q", "-m", IN_MINUTES, *TWO_PROCESSES,
+                "--cov=lpe_dask", "--cov-context=test", "--cov-report=",
+                f"--cov-config={(folder / 'no.coveragerc').absolute()}", "tests/core",
+            ],
+            cwd=checkout, env=_environment(checkout), stdout=sys.stderr, check=False,
+        )  # fmt: skip
+        shutil.move(checkout / ".coverage", file)
+    data = CoverageData(file)
+    data.read()
+    return data
+
+
+def tests_of(fault, data):
+    """Return the tests that run the lines of a fault, those of its own file first.
+
+    Where a fixture runs them, all tests of its file.
+    """
+    files = [file for file in data.measured_files() if file.endswith(f"/{fault.file}")]
+    tests = set()
+    for context in {
+        name
+        for file in files
+        for line, names in data.contexts_by_lineno(file).items()
+        if line in fault.lines
+        for name in names
+    }:
+        test, _, phase = context.rpartition("|")
+        tests.add(test if phase == "run" else test.partition("::")[0])
+    tests -= {""} | {test for test in tests if test.partition("::")[0] in tests - {test}}
+    module = Path(fault.file)
+    own = f"tests/core/{module.parts[1]}/"
+
+    def distance(test):
+        return f"/test_{module.name}" not in test, not test.startswith(own), test
+
+    return sorted(tests, key=distance)
+
+
+def judged(fault, checkout, data):
     """Return which tier of the tests of a checkout notices a fault, and which test."""
     path = checkout / fault.file
     source = path.read_bytes()
+    tests = tests_of(fault, data)
     path.write_bytes(source[: fault.start] + fault.after.encode() + source[fault.stop :])
     verdicts = []
     try:
         for tier, (folders, marks) in TIERS.items():
             files = files_that_test(checkout / "tests", folders, path)
-            verdict, test = _first_failure(files, marks, checkout)
+            chosen = tests if tests and folders == ["core"] else files
+            verdict, test = _first_failure(chosen, marks, checkout)
             if verdict == "caught":
                 return f"{verdict} by {tier}", test
             verdicts.append(verdict)
@@ -188,13 +284,22 @@ def judged(fault, checkout):
     return ", ".join(dict.fromkeys(verdicts)), ""
 
 
-def _first_failure(files, marks, checkout):
-    if not files:
+def _environment(checkout):
+    return os.environ | {"PYTHONPATH": str(checkout)}
+
+
+def _first_failure(tests, marks, checkout):
+    if not tests:
         return "survived", ""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", marks, *TWO_PROCESSES]
+    names = checkout / "chosen-tests.txt"
+    names.write_text("\n".join(map(str, tests)))
+    is_many = len(tests) >= MANY_TESTS or any("::" not in str(test) for test in tests)
+    processes = TWO_PROCESSES if is_many else []
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", marks, *processes]
     process = subprocess.Popen(
-        [*command, *files], cwd=checkout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, start_new_session=True, env=os.environ | {"PYTHONPATH": str(checkout)},
+        [*command, f"@{names}"], cwd=checkout, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        env=_environment(checkout),
     )  # fmt: skip
     try:
         output, _ = process.communicate(timeout=PATIENCE)
@@ -225,10 +330,11 @@ def main():
         shutil.copytree(ROOT, checkout, ignore=caches)
         shutil.rmtree(checkout / "tests")
         shutil.copytree(options.tests, checkout / "tests")
+        data = measured_lines(checkout, options.output.parent)
         table = csv.writer(file)
         table.writerow(["file", "line", "before", "after", "verdict", "test"])
         for fault in drawn(options.seed, options.count):
-            verdict, test = judged(fault, checkout)
+            verdict, test = judged(fault, checkout, data)
             shown = [" ".join(text.split()) for text in (fault.before, fault.after)]
             table.writerow([fault.file, fault.line, *shown, verdict, test])
             file.flush()

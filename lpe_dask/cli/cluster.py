@@ -25,8 +25,6 @@ from lpe_dask.storage import Folder
 from lpe_dask.tasks import (
     SpoolEntry,
     Workers,
-    disable_gc_diagnosis,
-    processes_of_machine,
     timeout,
 )
 
@@ -142,7 +140,9 @@ class WorkerChoice:
     def _processes(self) -> tuple[int, int, int]:
         """Return how many workers to start here, and threads and bytes of each."""
         section = self.section
-        return processes_of_machine(section.workers, section.threads, section.memory_limit)
+        return Workers.processes_of_machine(
+            section.workers, section.threads, section.memory_limit
+        )
 
     @contextmanager
     def _distributed(self) -> Iterator[None]:
@@ -173,7 +173,7 @@ class WorkerChoice:
                 dashboard=self.section.dashboard, debug=self.debug,
             )  # fmt: skip
             stack.push(partial(_end_cluster, cluster, folder))
-            disable_gc_diagnosis()
+            Workers.disable_gc_diagnosis()
             return stack.enter_context(Client(cluster))
 
     def _join(self, stack: ExitStack) -> Any:

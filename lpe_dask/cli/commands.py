@@ -369,12 +369,12 @@ def _with_progress(workers: WorkerChoice) -> Iterator[None]:
 
     from lpe_dask.cli.progress import show_progress
     from lpe_dask.cli.stall_detection import detect_stalls
-    from lpe_dask.tasks import notifying
+    from lpe_dask.tasks import Computation
 
     with (
         workers.open(),
         show_progress(Console(stderr=True)) as show,
         detect_stalls(workers.give_up_after) as detect,
-        notifying(show, detect),
+        Computation.observed(show, detect),
     ):
         yield

@@ -5,9 +5,7 @@ from .call_scope import persist as persist
 from .computing import Computation as Computation
 from .computing import RowCount as RowCount
 from .computing import compute as compute
-from .computing import notifying as notifying
 from .computing import reset_after_fork as reset_after_fork
-from .dask_internals import disable_gc_diagnosis as disable_gc_diagnosis
 from .dask_internals import meta_of as meta_of
 from .dask_internals import source_names as source_names
 from .dask_internals import with_selection as with_selection
@@ -30,4 +28,3 @@ from .transfer import LocalValue as LocalValue
 from .transfer import to_task as to_task
 from .worker_pool import Workers as Workers
 from .worker_pool import active_client as active_client
-from .worker_pool import processes_of_machine as processes_of_machine

@@ -66,22 +66,22 @@ class Computation:
         if self.rows is not None:
             self.rows_done += self.rows.of_result(result)
 
+    @staticmethod
+    @contextmanager
+    def observed(*listeners: Listener) -> Iterator[None]:
+        """Tell listeners what `compute` does in this thread while the context is open."""
+        token = _listeners.set((*_listeners.get(), *listeners))
+        try:
+            yield
+        finally:
+            _listeners.reset(token)
+
 
 #: Is called when a compute begins, when a result is there, and at the end. In this process
 #: also whenever a task is done.
 Listener = Callable[[Computation], None]
 
 _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("lpe_dask_listeners", default=())
-
-
-@contextmanager
-def notifying(*listeners: Listener) -> Iterator[None]:
-    """Tell listeners what `compute` does in this thread while the context is open."""
-    token = _listeners.set((*_listeners.get(), *listeners))
-    try:
-        yield
-    finally:
-        _listeners.reset(token)
 
 
 def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
@@ -100,7 +100,7 @@ def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
     ----------
     *collections : Dask collections
     rows : RowCount, optional
-        What `notifying` functions get about rows, if all collections are Delayed.
+        What listeners get about rows, if all collections are Delayed.
     """
     client = dask_internals.computing_client()
     if client is not None and dask_internals.is_in_task():

@@ -123,6 +123,25 @@ class Workers:
         )  # fmt: skip
 
     @staticmethod
+    def disable_gc_diagnosis() -> None:
+        """Stop `distributed` from measuring the garbage collector, once a cluster runs."""
+        dask_internals.disable_gc_diagnosis()
+
+    @staticmethod
+    def processes_of_machine(
+        n_workers: int | None, threads: int | None, memory_limit: int | None
+    ) -> tuple[int, int, int]:
+        """Return how many workers to start on this machine, and threads and bytes of each.
+
+        Each is as given, or suits this machine: by default as `LocalCluster` chooses them.
+        """
+        if n_workers is None and threads is None:
+            n_workers, threads = dask_internals.processes_and_threads()
+        n_workers = n_workers or max(1, CPU_COUNT // (threads or 1))
+        threads = threads or max(1, CPU_COUNT // n_workers)
+        return n_workers, threads, memory_limit or memory_of_machine() // n_workers
+
+    @staticmethod
     def check_versions() -> None:
         """Ask the active workers of a cluster, and its scheduler, for their version.
 
@@ -189,20 +208,6 @@ def active_client() -> Any | None:
     but what its user awaits. `distributed` is not imported for this.
     """
     return None if dask_internals.is_in_task() else dask_internals.computing_client()
-
-
-def processes_of_machine(
-    n_workers: int | None, threads: int | None, memory_limit: int | None
-) -> tuple[int, int, int]:
-    """Return how many workers to start on this machine, and threads and bytes of each.
-
-    Each is as given, or suits this machine: by default as `LocalCluster` chooses them.
-    """
-    if n_workers is None and threads is None:
-        n_workers, threads = dask_internals.processes_and_threads()
-    n_workers = n_workers or max(1, CPU_COUNT // (threads or 1))
-    threads = threads or max(1, CPU_COUNT // n_workers)
-    return n_workers, threads, memory_limit or memory_of_machine() // n_workers
 
 
 def _apply_memory_limit(found: Workers) -> Workers:

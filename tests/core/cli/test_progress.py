@@ -11,7 +11,7 @@ from rich.console import Console
 from choosing import mostly_full
 from lpe_dask.cli import progress
 from lpe_dask.cli.progress import describe, show_progress
-from lpe_dask.tasks import Computation, RowCount, compute, new_tasks, notifying
+from lpe_dask.tasks import Computation, RowCount, compute, new_tasks
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def score_four(console, seconds=0.0):
     """Compute four results of 300 rows, and one that is of no rows."""
     tasks = new_tasks("made", [(_made, 300, seconds) for _ in range(4)])
     rows = RowCount("scored", int, 1200)
-    with show_progress(console) as show, notifying(show):
+    with show_progress(console) as show, Computation.observed(show):
         compute(*new_tasks("other", [(int, 7)]))
         compute(*tasks, rows=rows)
 
@@ -94,7 +94,7 @@ def test_show_progress__does_not_take_what_failed_for_done(records):
     with (
         pytest.raises(ZeroDivisionError),
         show_progress(console) as show,
-        notifying(show),
+        Computation.observed(show),
         dask.config.set(scheduler="sync"),
     ):
         compute(*tasks, rows=RowCount("scored", int, 2))

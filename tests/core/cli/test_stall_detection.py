@@ -11,7 +11,7 @@ import pytest
 from lpe_dask.cli import stall_detection
 from lpe_dask.cli.stall_detection import StallDetector, detect_stalls
 from lpe_dask.kernels import compilation
-from lpe_dask.tasks import Computation, compute, new_tasks, notifying
+from lpe_dask.tasks import Computation, compute, new_tasks
 from waiting import eventually
 
 AT_WORK = {"tcp://a:1": ["x", "y", "z"], "tcp://b:1": []}
@@ -126,7 +126,7 @@ def test_detect_stalls__sees_what_is_at_work_on_a_cluster(client, monkeypatch, l
     monkeypatch.setattr(stall_detection, "STALL_SECONDS", 0.3)
     monkeypatch.setattr(stall_detection, "QUERY_SECONDS", 0.05)
 
-    with detect_stalls(math.inf) as detect, notifying(detect):
+    with detect_stalls(math.inf) as detect, Computation.observed(detect):
         compute(*new_tasks("slow", [(time.sleep, 2)]))
 
     assert any("workers: 2; tasks at tcp://" in line for line in lines())
