@@ -140,7 +140,7 @@ class Fit:
             )  # fmt: skip
         return check.as_json()
 
-    def checkpoint(self, folder: str) -> str:
+    def checkpoint_url(self, folder: str) -> str:
         """Return the URL of the checkpoint of the rows measured so far, within a folder.
 
         By this version only: another one may change results.
@@ -151,7 +151,7 @@ class Fit:
     def _fit(self, folder: str) -> Fitted:
         with input_errors_pass():
             model = fit_model(
-                self.parameters, self.nominal, self.checkpoint(folder),
+                self.parameters, self.nominal, self.checkpoint_url(folder),
                 advises=self.advises,
             )  # fmt: skip
         check_unchanged(self.table, remove_fits, folder)

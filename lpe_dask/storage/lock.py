@@ -162,9 +162,9 @@ class Lock:
         *,
         is_ours: bool = False,
     ) -> Iterator[LockHolder]:
-        """Create the folder and hold its lock.
+        """Create the folder and hold its lock, until the context ends.
 
-        Until the context ends, or another run takes it.
+        Another run may take it before; then `LockHolder.is_lost`.
 
         Parameters
         ----------

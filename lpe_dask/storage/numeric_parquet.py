@@ -64,7 +64,7 @@ class StoredFile:
     @classmethod
     @retried
     def write(cls, url: str, columns: Mapping[str, NDArray[Any]]) -> Self:
-        """Write columns of numbers, all of one length."""
+        """Write columns of numbers, all of one length, and return the file."""
         content = parquet_of(columns)
         with disk_full_context(url.rsplit("/", 1)[0]), fsspec.open(url, "wb") as file:
             file.write(content)

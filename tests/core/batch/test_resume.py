@@ -245,7 +245,7 @@ def test_score_files__resumes_a_fit_with_other_blocks(
 
 def test_fit__measures_rows_of_a_damaged_file_again(tables, tmp_path, caplog):
     run = Run.prepare(fit_job(tables["nominal"], tmp_path / "model"))
-    folder = Path(run.fit.checkpoint(str(tmp_path / "model")))
+    folder = Path(run.fit.checkpoint_url(str(tmp_path / "model")))
     folder.mkdir(parents=True)
     (folder / "rows-0.parquet").write_bytes(b"PAR1")
 
