@@ -60,6 +60,9 @@ TWO_PROCESSES = [
 #: Seconds for the tests of a fault, of each tier.
 PATIENCE = 300
 
+#: What pytest says of a test that failed.
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn,
@@ -216,26 +219,35 @@ def files_that_test(tests, folders, module):
 
 
 def measured_lines(checkout, folder):
-    """Return which tests of a checkout run which lines; measured if they have changed."""
-    sources = sorted(
+    """Return which tests run which lines, and which fail without a fault, in a checkout.
+
+    Measured if the package or its tests have changed.
+    """
+    sources = {
         path for name in ("lpe_dask", "tests") for path in (checkout / name).rglob("*.py")
+    }
+    content = b"".join(
+        path.read_bytes() for path in sorted(sources - {checkout / "tests/mutations.py"})
     )
-    content = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
-    file = folder / f"lines-{content.hexdigest()[:12]}.coverage"
-    if not file.exists():
-        (folder / "no.coveragerc").touch()  # with neither branches nor other processes
-        subprocess.run(
+    stem = folder / f"lines-{hashlib.sha256(content).hexdigest()[:12]}"
+    lines, failures = stem.with_suffix(".coverage"), stem.with_suffix(".failures")
+    if not failures.exists():
+        settings = folder.absolute() / "lines.coveragerc"
+        settings.touch()  # neither branches nor other processes
+        output = subprocess.run(
             [
                 sys.executable, "-m", "pytest", "-q", "-m", IN_MINUTES, *TWO_PROCESSES,
                 "--cov=lpe_dask", "--cov-context=test", "--cov-report=",
-                f"--cov-config={(folder / 'no.coveragerc').absolute()}", "tests/core",
+                f"--cov-config={settings}", "tests/core",
             ],
-            cwd=checkout, env=_environment(checkout), stdout=sys.stderr, check=False,
-        )  # fmt: skip
-        shutil.move(checkout / ".coverage", file)
-    data = CoverageData(file)
+            cwd=checkout, env=_environment(checkout), capture_output=True, text=True,
+            check=False,
+        ).stdout  # fmt: skip
+        shutil.move(checkout / ".coverage", lines)
+        failures.write_text("\n".join(FAILED.findall(output)))
+    data = CoverageData(lines)
     data.read()
-    return data
+    return data, failures.read_text().splitlines()
 
 
 def tests_of(fault, data):
@@ -264,7 +276,7 @@ def tests_of(fault, data):
     return sorted(tests, key=distance)
 
 
-def judged(fault, checkout, data):
+def judged(fault, checkout, data, failing):
     """Return which tier of the tests of a checkout notices a fault, and which test."""
     path = checkout / fault.file
     source = path.read_bytes()
@@ -275,7 +287,7 @@ def judged(fault, checkout, data):
         for tier, (folders, marks) in TIERS.items():
             files = files_that_test(checkout / "tests", folders, path)
             chosen = tests if tests and folders == ["core"] else files
-            verdict, test = _first_failure(chosen, marks, checkout)
+            verdict, test = _first_failure(chosen, marks, checkout, failing)
             if verdict == "caught":
                 return f"{verdict} by {tier}", test
             verdicts.append(verdict)
@@ -288,11 +300,12 @@ def _environment(checkout):
     return os.environ | {"PYTHONPATH": str(checkout)}
 
 
-def _first_failure(tests, marks, checkout):
+def _first_failure(tests, marks, checkout, failing):
     if not tests:
         return "survived", ""
     names = checkout / "chosen-tests.txt"
-    names.write_text("\n".join(map(str, tests)))
+    deselected = [f"--deselect={test}" for test in failing]
+    names.write_text("\n".join([*deselected, *map(str, tests)]))
     is_many = len(tests) >= MANY_TESTS or any("::" not in str(test) for test in tests)
     processes = TWO_PROCESSES if is_many else []
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", marks, *processes]
@@ -310,7 +323,7 @@ def _first_failure(tests, marks, checkout):
             os.killpg(process.pid, signal.SIGKILL)
     if process.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return "survived", ""
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    failed = FAILED.findall(output)
     return "caught", failed[0] if failed else output.strip().splitlines()[-1]
 
 
@@ -330,11 +343,11 @@ def main():
         shutil.copytree(ROOT, checkout, ignore=caches)
         shutil.rmtree(checkout / "tests")
         shutil.copytree(options.tests, checkout / "tests")
-        data = measured_lines(checkout, options.output.parent)
+        data, failing = measured_lines(checkout, options.output.parent)
         table = csv.writer(file)
         table.writerow(["file", "line", "before", "after", "verdict", "test"])
         for fault in drawn(options.seed, options.count):
-            verdict, test = judged(fault, checkout, data)
+            verdict, test = judged(fault, checkout, data, failing)
             shown = [" ".join(text.split()) for text in (fault.before, fault.after)]
             table.writerow([fault.file, fault.line, *shown, verdict, test])
             file.flush()
