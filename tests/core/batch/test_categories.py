@@ -14,7 +14,7 @@ from lpe_dask.batch.api import score_files
 
 CATEGORICAL = ["zip", "flag", "port"]
 #: In each form the same rows; those of the nominal ones tell that "zip" is text.
-SIMD_PROFILES = {
+FORMS = {
     "csv": lambda frame, name: frame.to_csv(name, index=False),
     "text.parquet": lambda frame, name: frame.to_parquet(name),
     "dictionary.parquet": lambda frame, name: frame.astype(
@@ -49,7 +49,7 @@ def expected(**arguments):
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for ending, write in SIMD_PROFILES.items():
+    for ending, write in FORMS.items():
         write(NOMINAL, f"nominal.{ending}")
         write(NEW, f"new.{ending}")
     return tmp_path
@@ -78,7 +78,7 @@ def run(nominal="csv", new="csv", change=("", "")):
 @pytest.mark.parametrize(
     ("nominal", "new"),
     mostly_full(
-        itertools.product(SIMD_PROFILES, SIMD_PROFILES),
+        itertools.product(FORMS, FORMS),
         [
             ("csv", "csv"),
             ("csv", "text.parquet"),

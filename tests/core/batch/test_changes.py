@@ -183,6 +183,16 @@ def test_score_files__does_not_replace_what_is_finished_if_the_input_changes(
     assert parts_in(tmp_path / "out") == before
 
 
+def test_score_files__does_not_replace_what_is_finished_if_files_come_in_another_order(
+    copies, tmp_path
+):
+    given = {**copies, "data": sorted(map(str, copies["data"].glob("*.parquet")))}
+    score_files(**given, output=tmp_path / "out")
+
+    with pytest.raises(FileExistsError, match="the order of the input files"):
+        score_files(**{**given, "data": given["data"][::-1]}, output=tmp_path / "out")
+
+
 def damage_page(content):
     """Overwrite the first page of a Parquet file."""
     return content[:4] + bytes(60) + content[64:]

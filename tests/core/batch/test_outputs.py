@@ -56,6 +56,12 @@ def test_score_files__refuses_an_output_in_the_way_of_its_input(output, given):
     assert sorted(Path().rglob("*")) == before
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_score_files__refuses_an_output_without_a_name(name):
+    with pytest.raises(ValueError, match="the output has no name"):
+        score(name)
+
+
 JOB = """
 [nominal]
 data = "nominal"

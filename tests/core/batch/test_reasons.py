@@ -231,6 +231,8 @@ def test_explain_output__shows_what_the_run_knows_and_works_out_more(tmp_path, m
     assert has_explanations(out, 120)
     assert explain_output(out, 1000).groupby(["part", "row"]).ngroups == 199
     assert has_explanations(out, 2000)  # as all are that have a p-value
+    (out / "_reasons.pqt").unlink()
+    assert not has_explanations(out, 1)
     lines = format_reasons(few).splitlines()
     assert len(lines) == 11
     assert "part-00000.parquet" in lines[1] or "part-00002.parquet" in lines[1]
@@ -257,6 +259,16 @@ def test_format_reasons__have_values_as_they_were(tmp_path, numbers_only):
     line = format_reasons(explain_output(out)).splitlines()[1]
     assert "amount=1234567.125 (100%, usual " in line
     assert "when=17670000" in line
+
+
+def test_format_reasons__say_that_a_row_is_odd_in_many_columns(tmp_path):
+    nominal = pd.DataFrame(np.random.default_rng(0).integers(0, 9, (100, 40)) / 8.0)
+    nominal.columns = nominal.columns.map(str)
+    lpe_dask.LPE(3).fit(nominal).save(tmp_path / "model")
+
+    _, out = scored((nominal.iloc[:5] + 7).assign(id="row"), tmp_path, (0, 5))
+
+    assert "spread over many columns; " in format_reasons(explain_output(out))
 
 
 def test_format_reasons__have_no_empty_column(tmp_path, model, rows):

@@ -180,6 +180,20 @@ def test_job__checks_the_calibration_when_asked_to(tmp_path, monkeypatch, caplog
         lpe_dask.score_files("rows.parquet", "other", model="m", check_calibration=True)
 
 
+def test_score_files__goes_on_where_the_calibration_cannot_be_checked(tmp_path, caplog):
+    rows = tmp_path / "rows.parquet"
+    pd.DataFrame(normal_rows(12), columns=["a", "b", "c"]).to_parquet(rows)
+
+    summary = lpe_dask.score_files(
+        rows, tmp_path / "out", nominal=rows, n_neighbors=11, calibration="loo",
+        check_calibration=True,
+    )  # fmt: skip
+
+    assert summary["calibration_check"] is None
+    assert summary["rows"] == 12
+    assert "the calibration could not be checked: n_neighbors=11 needs" in caplog.text
+
+
 @pytest.mark.usefixtures("compiled_kernels")
 def test_score_files__warns_of_a_calibration_that_does_not_hold(tmp_path, caplog):
     names = [f"x{k}" for k in range(60)]

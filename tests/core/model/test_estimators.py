@@ -35,6 +35,19 @@ def test_divide__parts_are_disjoint_and_whole():
     assert len(conformal.reference) == 71
 
 
+@pytest.mark.parametrize(
+    ("calibration", "n_rows", "size", "message"),
+    [
+        ("conformal", 1, None, "divides .* n_samples = 1. Give at least 2"),
+        ("split", 9, 6, "calibration_size=6 is more than the 5 rows that .* from among 9"),
+        ("loo", 9, 10, "calibration_size=10 is more than the 9 rows that .* from among 9"),
+    ],
+)
+def test_divide__refuses_too_few_rows(calibration, n_rows, size, message):
+    with pytest.raises(ValueError, match=message):
+        split_calibration(calibration, n_rows, size, 0)
+
+
 def test_divide__follows_the_seed_alone():
     nominal = np.random.default_rng(0).standard_normal((300, 2))
     arguments = {"calibration": "conformal", "n_neighbors": 5}

@@ -327,6 +327,13 @@ def test_levels__are_no_more_than_the_most():
             learn_categories(X, ["few", "many"])
 
 
+def test_levels__are_unicode():
+    frame = pd.DataFrame({"name": ["whole", "half \ud800"]}, dtype=object)
+
+    with pytest.raises(ValueError, match="'name' has text that is not Unicode"):
+        learn_categories(frame, ["name"])
+
+
 @pytest.mark.parametrize("longest", ["é" * MAX_CHARACTERS, 10**MAX_CHARACTERS - 1])
 def test_levels__are_no_longer_than_the_most(longest):
     longer = longest * 2 if isinstance(longest, str) else 10**10_000  # no text to Python
