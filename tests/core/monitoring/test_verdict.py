@@ -344,6 +344,17 @@ def test_update__of_first_runs_adds_up_their_counts():
     assert said[-1].promised_between == pytest.approx((expected.low, expected.high))
 
 
+@pytest.mark.parametrize("includes_self", [0, 1])
+def test_update__says_up_to_which_p_value_there_are_too_many(includes_self):
+    bins = PValueBins.of(np.arange(1, 41), 0.05, includes_self)
+    least = np.full(700, includes_self / (40 + includes_self))
+
+    (said,) = over_runs([least], bins, first_state(bins, is_exact=False))
+
+    largest = (bins.edges[0] + includes_self) / (40 + includes_self)
+    assert f"have p-values up to {largest:.2g}, which few" in said.reason
+
+
 @pytest.mark.parametrize("n_rows", [20, 700])
 def test_update__tests_no_runs_against_one_that_is_wrong_from_the_start(n_rows):
     """In wrong units all p-values are 0; right runs are not to be like these."""
