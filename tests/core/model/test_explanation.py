@@ -242,11 +242,13 @@ def test_usual__is_said_as_users_write_it(scale):
             "errors": (np.arange(1000) == 500) * 2,
             "plan": pd.Series(["a", "b"] * 500).where(np.arange(1000) > 2, "rare"),
             "constant": 7,
+            "tries": np.arange(1000) % 3,
+            "floor": np.arange(1000) % 4,
         }
     )
     model = LPE(5, scale=scale, categorical=["plan"], calibration="loo").fit(nominal)
 
-    found = model.explain(nominal.iloc[:1], top=6).set_index("column")["usual"]
+    found = model.explain(nominal.iloc[:1], top=8).set_index("column")["usual"]
 
     assert found.to_dict() == {
         "amount": "90 to 9890, median 4990",
@@ -255,6 +257,8 @@ def test_usual__is_said_as_users_write_it(scale):
         "errors": "0 >99%, 2 <1%",
         "plan": "b 50%, a 50%, rare <1%",
         "constant": "7 100%",
+        "tries": "0 33%, 1 33%, 2 33%",
+        "floor": "0 to 3, median 1",
     }
 
 
