@@ -5,14 +5,14 @@
 
 A fault is a changed operator, comparison, truth value or number, or a dropped statement, at
 a place that is drawn at random, as many in each package. Each is judged in a copy of this
-checkout by the tests that run its lines, those of its own file first, until one fails or
-the time is over: by those of `make test`, and where these see nothing, by those of
-`make test-full`. A fault that only the latter see is a case that the former lack. The same
-seed draws the same faults, so that two suites can be compared.
+checkout by the tests that run its lines, those of its own file first, and then by all files
+that import its package, as tests start processes, too; until one fails or the time is over.
+First those of `make test` judge, and where these see nothing, those of `make test-full`. A
+fault that only the latter see is a case that the former lack. The same seed draws the same
+faults, so that two suites can be compared.
 
 Which tests run which lines is measured once, for as long as neither changes: that takes
-about as long as these tests. What runs in other processes, or when a module is imported,
-has no test there: it is judged by all test files that import its package.
+about as long as these tests.
 """
 
 import argparse
@@ -253,7 +253,8 @@ def measured_lines(checkout, folder):
 def tests_of(fault, data):
     """Return the tests that run the lines of a fault, those of its own file first.
 
-    Where a fixture runs them, all tests of its file.
+    Where a fixture runs them, all tests of its file; none of lines that run when a module
+    is imported.
     """
     files = [file for file in data.measured_files() if file.endswith(f"/{fault.file}")]
     tests = set()
@@ -286,11 +287,11 @@ def judged(fault, checkout, data, failing):
     try:
         for tier, (folders, marks) in TIERS.items():
             files = files_that_test(checkout / "tests", folders, path)
-            chosen = tests if tests and folders == ["core"] else files
-            verdict, test = _first_failure(chosen, marks, checkout, failing)
-            if verdict == "caught":
-                return f"{verdict} by {tier}", test
-            verdicts.append(verdict)
+            for chosen in [tests, files] if tests and folders == ["core"] else [files]:
+                verdict, test = _first_failure(chosen, marks, checkout, failing)
+                if verdict == "caught":
+                    return f"{verdict} by {tier}", test
+                verdicts.append(verdict)
     finally:
         path.write_bytes(source)
     return ", ".join(dict.fromkeys(verdicts)), ""
