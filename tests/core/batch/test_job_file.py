@@ -1,5 +1,6 @@
 """Job files: what they become, what is refused and how, and that nothing else happens."""
 
+import dataclasses
 import datetime
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from lpe_dask.batch.job import (
     DEFAULTS,
     KEYS,
     ClusterSection,
+    DriftSection,
     Job,
     ModelSection,
     NominalSection,
@@ -23,6 +25,7 @@ from lpe_dask.batch.job import (
     Source,
 )
 from lpe_dask.batch.job_file import read_job
+from lpe_dask.monitoring.config import DriftConfig
 from lpe_dask.tasks import Workers
 
 JOBS = sorted((Path(__file__).parents[3] / "jobs").glob("*.toml"))
@@ -311,6 +314,10 @@ def test_read_job__of_a_file_that_is_not_there(tmp_path):
         read_job(tmp_path / "none.toml")
     with pytest.raises(IsADirectoryError, match=f"{tmp_path} cannot be read: IsADirectory"):
         read_job(tmp_path)
+
+
+def test_drift__has_the_defaults_that_it_has_in_python():
+    assert DriftSection().model_dump() == dataclasses.asdict(DriftConfig())
 
 
 # What options of a command stand for

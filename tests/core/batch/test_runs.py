@@ -296,6 +296,8 @@ def test_run__takes_a_model_of_another_exact_algorithm():
     changed = job.replace('"brute"', '"pruned"\nmax_p_error = 0.5')
 
     assert run(changed) is None  # nothing to do
+    Path("out").rename("earlier")
+    assert run(changed)["algorithm_"] == "brute"
 
 
 @pytest.mark.parametrize(

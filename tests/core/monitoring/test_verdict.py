@@ -755,3 +755,7 @@ def test_config__may_be_0_but_for_delta():
 
     assert DriftConfig(tolerance=3).tolerance == 3
     assert least.delta == 1e-9
+    with pytest.raises(ValueError, match=r"must be a number above 0 and below 1\."):
+        DriftConfig(delta=0)
+    with pytest.raises(ValueError, match=r"must be a number of at least 0\."):
+        DriftConfig(tolerance=-1)

@@ -81,6 +81,7 @@ class ReadTimeoutError(HTTPClientError):
         TimeoutError("no answer"),
         caused(TimeoutError("too slow to send"), answered(400)),
         caused(OSError(errno.EIO, "unknown code"), answered(502)),
+        HttpError(408),
         HttpError(429),
         HttpError("503"),
         ReadTimeoutError(),
