@@ -21,7 +21,7 @@ def fold_needed(state, reference):
     """Fold the blocks that may be needed; return how many were left out."""
     n_left_out = 0
     for block in reference.blocks:
-        if state.may_need(block.low, block.high):
+        if state.may_need(*block.box()):
             state.fold(block)
         else:
             n_left_out += 1

@@ -61,7 +61,8 @@ class Arrangement:
 class Block(NamedTuple):
     """Some rows of the reference, laid out for the kernels, which take it as it is.
 
-    No array can be written to: what came in a message is read-only, what was made here is
+    What kernels do not need has no place here: each array more is handed on by every call
+    within them. No array can be written to: what came in a message is read-only, what was made here is
     not, and kernels would be compiled for either.
 
     Attributes
@@ -90,8 +91,6 @@ class Block(NamedTuple):
     norms : ndarray of shape (64 * n_groups,)
         Lower bounds of their squared lengths, float32; NaN where a group has no row, -inf
         where a row is too far out for float32 and always looked at.
-    low, high : ndarray of shape (n_features,)
-        The box of all rows in the basis; infinite where cells are not bounded.
     """
 
     single_rows: NDArray[np.float32]
@@ -105,8 +104,6 @@ class Block(NamedTuple):
     longest: NDArray[np.float32]
     groups: NDArray[np.float32]
     norms: NDArray[np.float32]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
 
     @staticmethod
     def from_arrays(*arrays: NDArray[Any]) -> Block:
@@ -189,7 +186,6 @@ class Block(NamedTuple):
         return cls.from_arrays(
             *((arranged, no_row) if is_single else (no_row, arranged)), arranged_numbers,
             starts, centers, lows, highs, reaches, longest, groups.reshape(-1), norms,
-            (centers + lows).min(axis=0), (centers + highs).max(axis=0),
         )  # fmt: skip
 
     @staticmethod
@@ -223,6 +219,11 @@ class Block(NamedTuple):
     def rows(self) -> NDArray[np.floating]:
         """The rows, of whichever kind."""
         return self.single_rows if len(self.single_rows) > 0 else self.double_rows
+
+    def box(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the box of all rows in the basis; infinite where cells are not bounded."""
+        lows, highs = self.centers + self.lows, self.centers + self.highs
+        return lows.min(axis=0), highs.max(axis=0)
 
     @property
     def n_rows(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,25 +27,24 @@ class InMemoryBlock:
     block : Block
     sample : Block, optional
         Where searches will want it.
+    low, high : ndarray of shape (n_features,)
+        Its box in the basis.
     """
 
     block: Block
     sample: Block | None
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, block: Block, sample: Block | None) -> Self:
+        """Return a block and its sample with the box, which every search asks for."""
+        return cls(block, sample, *block.box())
 
     def __sizeof__(self) -> int:
         """Return the bytes of the numbers."""
         of_sample = 0 if self.sample is None else self.sample.__sizeof__()
         return self.block.__sizeof__() + of_sample
-
-    @property
-    def low(self) -> NDArray[np.float64]:
-        """The lowest coordinates of its rows in the basis."""
-        return self.block.low
-
-    @property
-    def high(self) -> NDArray[np.float64]:
-        """The highest coordinates of its rows in the basis."""
-        return self.block.high
 
     def load(self) -> Block:
         """Return the block."""

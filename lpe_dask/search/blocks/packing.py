@@ -103,9 +103,9 @@ class Space:
         """Return prepared rows as a block, with its sample if searches begin with one."""
         block = self._block(rows, numbers)
         if not self.with_samples:
-            return InMemoryBlock(block, None)
+            return InMemoryBlock.of(block, None)
         sampled = slice(None, None, SAMPLE_EVERY)
-        return InMemoryBlock(
+        return InMemoryBlock.of(
             block, self._block(block.rows[sampled], block.numbers[sampled])
         )
 

@@ -71,7 +71,7 @@ def test_may_need__leaves_out_blocks_too_far_for_the_nearest():
     reference = in_blocks("pruned", points, parts_of(400, 8))
     queries = query_tiles(reference, points[:200], np.arange(200))
     state = KNearestAccumulator(queries, reference.basis, 5)
-    boxes = [(block.low, block.high) for block in reference.blocks]
+    boxes = [block.box() for block in reference.blocks]
 
     before = [state.may_need(*box) for box in boxes]
     state.fold(reference.blocks[0])
@@ -114,8 +114,8 @@ def test_states__without_a_query_need_no_block(algorithm):
     counted = search_within(reference, np.empty((0, 2)), 1.0)
 
     assert [array.shape for array in nearest.neighbors()] == [(0, 2), (0, 2)]
-    assert not nearest.may_need(block.low, block.high)
-    assert not counted.may_need(block.low, block.high)
+    assert not nearest.may_need(*block.box())
+    assert not counted.may_need(*block.box())
     assert not nearest.missed()
 
 
