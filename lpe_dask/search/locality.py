@@ -18,14 +18,15 @@ Boxes = tuple[NDArray[np.float64], NDArray[np.float64]]
 def learn_regions(points: NDArray[np.float64], n_regions: int) -> Boxes:
     """Return the boxes of regions that hold about as many of such points each.
 
-    Cut in proportion along the axis on which the points vary most, again and again.
+    Cut about in proportion along the axis on which the points vary most, between values
+    that differ, again and again.
 
     Parameters
     ----------
     points : ndarray of shape (n_points, n_features)
         A sample, at least one point.
     n_regions : int
-        Of fewer points there are as many.
+        Of fewer different points there are as many.
 
     Examples
     --------
@@ -36,12 +37,14 @@ def learn_regions(points: NDArray[np.float64], n_regions: int) -> Boxes:
     open_parts, boxes = [(points, n_regions)], []
     while open_parts:
         part, n_below = open_parts.pop()
-        if n_below == 1 or len(part) < 2:
+        axis, n_left = int(np.argmax(part.var(axis=0))), n_below // 2
+        order = np.argsort(part[:, axis])
+        # Boxes that share a value would give all its rows to the first of them.
+        cuts = np.flatnonzero(np.diff(part[order, axis])) + 1
+        if n_below == 1 or len(cuts) == 0:
             boxes.append((part.min(axis=0), part.max(axis=0)))
             continue
-        axis, n_left = int(np.argmax(part.var(axis=0))), n_below // 2
-        cut = min(len(part) - 1, max(1, round(len(part) * n_left / n_below)))
-        order = np.argpartition(part[:, axis], cut)
+        cut = cuts[np.argmin(np.abs(cuts - len(part) * n_left / n_below))]
         open_parts.append((part[order[cut:]], n_below - n_left))
         open_parts.append((part[order[:cut]], n_left))
     lows, highs = map(np.array, zip(*boxes, strict=True))
