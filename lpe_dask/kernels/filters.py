@@ -139,7 +139,7 @@ def _generate(
         bits = [builder.shl(word, constant(lane)) for word in bits]
         words = list(map(builder.or_, words, bits))
         is_near = builder.icmp_unsigned("!=", _joined(builder, bits), constant(0))
-        with builder.if_then(builder.or_(is_near, builder.not_(is_last))):
+        with builder.if_then(builder.or_(is_near, builder.not_(is_last)), likely=False):
             for q, total in enumerate(totals):
                 store(builder, total, sums, LANES * q + lane)
     return _write_masks(builder, words, masks)

@@ -31,14 +31,11 @@ logger = logging.getLogger(__name__)
 #: rows, products grow with the square of the columns.)
 FEWEST_ROWS, MAX_ROWS, TRIAL_FRACTION, TRIED_PAIRS = 2048, 16_384, 3, 1000
 
-#: Part of what brute force takes that pruning may take by a trial, which flatters it.
-MAX_PRUNED_FEATURES = 0.78
+#: Part of the time of brute force that pruning may take by a trial, and is then chosen.
+MAX_PRUNED_RATIO = 0.9
 
 #: Tiles of queries in a trial: it hardly matters which where all pairs are compared.
 TRIED_TILES = {"brute": 2, "pruned": 4}
-
-#: Rows in a trial for each neighbor: among fewer it is further away than among all rows.
-ROWS_PER_NEIGHBOR = 256
 
 #: Reference rows below which either is done before a choice is.
 MIN_ROWS_FOR_TRIAL = 2048
@@ -106,7 +103,7 @@ def choose_algorithm(
         f"rows of {n_features} features with pruning, {1e6 * seconds['brute']:.3g} us "
         f"without"
     )
-    is_worth_it = seconds["pruned"] < MAX_PRUNED_FEATURES * seconds["brute"]
+    is_worth_it = seconds["pruned"] < MAX_PRUNED_RATIO * seconds["brute"]
     return ("pruned" if is_worth_it else "brute"), reason
 
 
@@ -135,8 +132,8 @@ def _try_exact(
     n_rows = min(len(sample), MAX_ROWS, max(FEWEST_ROWS, worth))
     some = sample[np.arange(n_rows) * len(sample) // n_rows]
     rows = preparation.apply_float32(some)
-    most = max(1, n_rows // ROWS_PER_NEIGHBOR)
-    n_neighbors = min(plan.shape.n_listed_neighbors, most) or None
+    # The same share of the rows is nearer as among all, and so boxes leave out as many.
+    n_neighbors = -(-plan.shape.n_listed_neighbors * n_rows // n_reference) or None
     statistic = replace(plan.shape.statistic, n_neighbors=n_neighbors)
     search = JoinSpec(statistic, pass_rows=1, work=plan.shape.calibration_work)
     columns = preparation.weights, len(preparation.categorical)

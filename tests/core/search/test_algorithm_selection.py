@@ -94,6 +94,23 @@ def test_choose_algorithm__takes_any_statistic_and_sample(
     assert "by a trial" in reason
 
 
+@pytest.mark.usefixtures("compiled_kernels")
+@pytest.mark.parametrize(("n_neighbors", "expected"), [(1, 1), (100, 8), (99_999, 8000)])
+def test_choose_algorithm__tries_the_same_share_of_rows(n_neighbors, expected, monkeypatch):
+    """Boxes leave out less for as many neighbors among fewer rows: these are further."""
+    tried = []
+
+    def cost(self, *_, **__):
+        tried.append((len(self.reference), self.search.statistic.n_neighbors))
+        return Cost(1.0, 1.0)
+
+    monkeypatch.setattr(SampledRows, "cost", cost)
+
+    chosen(RNG.standard_normal((8000, 8)), 100_000, n_neighbors)
+
+    assert tried == [(8000, expected)] * 2
+
+
 def test_choose_algorithm__tries_nothing_for_few_rows(monkeypatch):
     monkeypatch.setattr(
         algorithm_selection, "_try_exact", lambda *_: pytest.fail("clear enough")
