@@ -1,4 +1,4 @@
-"""Divide rows into regions of near ones, by boxes around those of a sample.
+"""Divide rows into regions of near ones, by boxes that a sample is cut into.
 
     sample points --learn_regions--> boxes
     points, boxes --by_nearest_box--> points in the order of their regions
@@ -16,10 +16,10 @@ Boxes = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def learn_regions(points: NDArray[np.float64], n_regions: int) -> Boxes:
-    """Return the boxes of regions that hold about as many of such points each.
+    """Return boxes that hold about as many of such points each.
 
-    Cut about in proportion along the axis on which the points vary most, between values
-    that differ, again and again.
+    All space is cut along the axis on which the points vary most, about in proportion and
+    between values that differ, again and again. What lies between boxes is in none.
 
     Parameters
     ----------
@@ -32,21 +32,25 @@ def learn_regions(points: NDArray[np.float64], n_regions: int) -> Boxes:
     --------
     >>> lows, highs = learn_regions(np.arange(10.0)[:, None], 2)
     >>> lows.ravel().tolist(), highs.ravel().tolist()
-    ([0.0, 5.0], [4.0, 9.0])
+    ([-inf, 5.0], [4.0, inf])
     """
-    open_parts, boxes = [(points, n_regions)], []
+    everywhere = np.full(points.shape[1], np.inf)
+    open_parts, boxes = [(points, n_regions, -everywhere, everywhere)], []
     while open_parts:
-        part, n_below = open_parts.pop()
+        part, n_below, low, high = open_parts.pop()
         axis, n_left = int(np.argmax(part.var(axis=0))), n_below // 2
         order = np.argsort(part[:, axis])
+        column = part[order, axis]
         # Boxes that share a value would give all its rows to the first of them.
-        cuts = np.flatnonzero(np.diff(part[order, axis])) + 1
+        cuts = np.flatnonzero(np.diff(column)) + 1
         if n_below == 1 or len(cuts) == 0:
-            boxes.append((part.min(axis=0), part.max(axis=0)))
+            boxes.append((low, high))
             continue
         cut = cuts[np.argmin(np.abs(cuts - len(part) * n_left / n_below))]
-        open_parts.append((part[order[cut:]], n_below - n_left))
-        open_parts.append((part[order[:cut]], n_left))
+        left_high, right_low = high.copy(), low.copy()
+        left_high[axis], right_low[axis] = column[cut - 1 : cut + 1]
+        open_parts.append((part[order[cut:]], n_below - n_left, right_low, high))
+        open_parts.append((part[order[:cut]], n_left, low, left_high))
     lows, highs = map(np.array, zip(*boxes, strict=True))
     return lows, highs
 
@@ -72,8 +76,10 @@ def by_nearest_box(
     n_boxes = len(boxes[0])
     squares = np.full(len(points), np.inf)
     nearest = np.zeros(len(points), np.min_scalar_type(n_boxes))  # small ones sort fast
+    gaps = np.empty_like(points)  # new memory takes longer to get than to fill
     for i, (low, high) in enumerate(zip(*boxes, strict=True)):
-        gaps = points - np.clip(points, low, high)
+        np.clip(points, low, high, out=gaps)
+        np.subtract(points, gaps, out=gaps)
         of_box = np.einsum("ij,ij->i", gaps, gaps)
         nearest[of_box < squares] = i
         np.minimum(squares, of_box, out=squares)
