@@ -17,6 +17,7 @@ from choosing import mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
 from lpe_dask.tasks.transfer import LITERAL_BYTES
+from problems import SCALES
 from processes import local_cluster
 
 pytestmark = pytest.mark.cluster
@@ -33,7 +34,6 @@ def client():
 
 
 TABLES = {"lattice": NOMINAL, "continuous": CONTINUOUS}
-SCALES = None, "minmax", "standard", "quantile", "minmax+quantile"
 
 
 def log_bell(rows):

@@ -14,8 +14,8 @@ from lpe_dask.search.feature_contributions import (
     squared_parts,
 )
 from lpe_dask.search.preparation import Preparation, Scaling
+from problems import SCALES
 
-SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]
 METRICS = [
     ("euclidean", None),
     ("euclidean", {"w": [1.0, 0.3, 7.0]}),
