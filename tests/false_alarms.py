@@ -42,7 +42,7 @@ MANY_ROWS = 3000
 OTHER_ROWS = 10_000
 
 #: Nominal sets of a cell at least and at most.
-LEAST_SETS, MAX_SETS = 3, 20_000
+MIN_SETS, MAX_SETS = 3, 20_000
 
 #: What is learned -> the arguments of `LPE` that ask for it.
 LEARNED = {
@@ -109,7 +109,7 @@ def cell(kind, learned, n_rows, n_features, n_draws):
         return None
     rng = np.random.default_rng([0, n_rows, n_features, *learned.encode()])
     n_new = min(n_rows, MAX_ROWS)
-    n_sets = min(MAX_SETS, max(LEAST_SETS, math.ceil(n_draws / n_new)))
+    n_sets = min(MAX_SETS, max(MIN_SETS, math.ceil(n_draws / n_new)))
     taken = choose_calibration(learned, n_rows, n_features)[0]
     measures_conformal = taken == "conformal" and (
         learned != "covariance" or n_rows // 2 > n_features + 1

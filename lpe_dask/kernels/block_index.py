@@ -22,7 +22,7 @@ from lpe_dask.kernels.blocks import Block
 from lpe_dask.kernels.compilation import run
 
 #: One of so many rows is a start, but at least so many rows are.
-STARTS_EVERY, FEWEST_STARTS = 64, 64
+STARTS_EVERY, MIN_STARTS = 64, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def start_places(order: NDArray[np.int32]) -> NDArray[np.int32]:
     So they do not depend on how the rows are arranged.
     """
     n_rows = len(order)
-    return order[:: max(1, min(STARTS_EVERY, n_rows // FEWEST_STARTS))]
+    return order[:: max(1, min(STARTS_EVERY, n_rows // MIN_STARTS))]
 
 
 def joined_lists(lists: NDArray[np.int32], degree: int = Index.DEGREE) -> NDArray[np.int32]:

@@ -24,7 +24,7 @@ _UPPER = (
 )  # fmt: skip
 
 #: The bulk begins above this, and above so many times alpha.
-_LEAST_BULK, _ALPHAS = 0.1, 2
+_MIN_BULK, _ALPHAS = 0.1, 2
 
 #: Numbers before those of the bulk bins: rows, rows_nan, flagged, tail.
 N_TOTALS = 4
@@ -110,7 +110,7 @@ class PValueBins:
         m, occurring = len(ranks), np.unique(ranks)
         flag = _max_flagged_rank(alpha, m, includes_self)
         above = int(max(occurring[occurring <= flag], default=0))
-        least = max(_LEAST_BULK, _ALPHAS * alpha)
+        least = max(_MIN_BULK, _ALPHAS * alpha)
         inner = occurring[(occurring >= least * m) & (occurring < m)]
         edges: list[int] = []
         for target in (least, *(p for p in _UPPER if p > least)):

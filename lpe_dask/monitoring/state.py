@@ -24,7 +24,7 @@ RECENT, MAX_RUNS = 7, 200
 CALIBRATION_ROWS, MIN_ROWS = 1000, 100
 
 #: Rows of the first runs that a bin needs: with fewer it is joined to the next one.
-_LEAST_ROWS = 20
+_MIN_BIN_ROWS = 20
 
 _RESET_HINT = "Start anew (state=None)."
 
@@ -154,11 +154,11 @@ def _starts(rows: Sequence[int]) -> NDArray[np.intp]:
     """
     starts, n_rows = [0] if rows else [], 0
     for place, n in enumerate(rows):
-        if n_rows >= _LEAST_ROWS:
+        if n_rows >= _MIN_BIN_ROWS:
             starts.append(place)
             n_rows = 0
         n_rows += n
-    if n_rows < _LEAST_ROWS and len(starts) > 1:
+    if n_rows < _MIN_BIN_ROWS and len(starts) > 1:
         del starts[-1]
     return np.array(starts, np.intp)
 

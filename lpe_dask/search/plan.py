@@ -53,7 +53,7 @@ BUILD_ROW_BYTES = 1500
 MAX_INDEXED_ROWS, MAX_INDEXED_NUMBERS = 200_000, 100_000_000
 
 #: Near rows that belong together make a block of up to so many times the planned rows.
-MAX_BLOCK_ROWS = 2
+MAX_BLOCK_RATIO = 2
 
 #: One of so many rows of each block is in its sample.
 SAMPLE_EVERY = 16
@@ -269,7 +269,7 @@ class SearchPlan:
     @property
     def largest_block_rows(self) -> int:
         """Most rows of a block."""
-        largest = 1 if self.shape.is_indexed else MAX_BLOCK_ROWS
+        largest = 1 if self.shape.is_indexed else MAX_BLOCK_RATIO
         rows = min(largest * self.block_rows, self.shape.n_reference)
         return Block.whole_groups(rows)
 

@@ -20,7 +20,7 @@ from lpe_dask.search.blocks.model_blocks import (
 from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.blocks.persisted import StoredBlocks
 from lpe_dask.search.plan import (
-    MAX_BLOCK_ROWS,
+    MAX_BLOCK_RATIO,
     NeighborGraphParams,
     ProblemSize,
     Statistic,
@@ -80,7 +80,7 @@ class StoredReference:
             If the file of a neighbor graph is larger than it can be.
         """
         space, n_rows, graph, indexes = self.space, sum(self.block_rows), None, None
-        largest = 1 if space.is_indexed else MAX_BLOCK_ROWS
+        largest = 1 if space.is_indexed else MAX_BLOCK_RATIO
         shape = ProblemSize(
             n_rows, space.preparation.n_prepared(self.n_input_features), self.statistic,
             self.graph_params, calibration_rows, -(-max(self.block_rows) // largest),
