@@ -45,7 +45,7 @@ def warn_of_false_alarms(fitted: Fitted, learned: str | None) -> None:
         As `validity.learned_components` gives it.
     """
     calibration, n_rows = fitted.calibration_kind, fitted.n_samples
-    if calibration == "conformal" or learned in (None, UNION_GRAPH):
+    if calibration == "conformal" or learned is None or learned == UNION_GRAPH:
         return
     needed = min_rows_for_loo(learned, fitted.n_numbers)
     if n_rows >= needed:

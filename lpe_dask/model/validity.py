@@ -103,22 +103,22 @@ def learned_components(parameters: Mapping[str, Any]) -> str | None:
     return " and ".join((*of_scale, of_metric))
 
 
-def min_rows_for_loo(learned: str | None, n_features: int) -> float:
-    """Return how many nominal rows "loo" needs to be right; inf if no number is enough.
+def min_rows_for_loo(learned: str, n_features: int) -> float:
+    """Return how many nominal rows "loo" needs to be right.
+
+    Parameters
+    ----------
+    learned : str
+        As `learned_components` gives it, but for `UNION_GRAPH`, for which none are enough.
+    n_features : int
 
     Examples
     --------
     >>> min_rows_for_loo("variances", 10), min_rows_for_loo("covariance", 16)
     (700.0, 2560.0)
-    >>> min_rows_for_loo(None, 10)
-    0
     >>> min_rows_for_loo("ranges and quantiles", 4)
     4800.0
     """
-    if learned is None:
-        return 0
-    if learned == UNION_GRAPH:
-        return math.inf
     parts = learned.split(" and ")
     # A metric is learned from every form that a scale gives a column.
     n_forms = 2 if {"ranges", "quantiles"} <= set(parts) else 1

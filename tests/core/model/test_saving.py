@@ -130,6 +130,14 @@ def test_load__gives_the_model_that_was_saved(name, tmp_path):
     assert n_blocks == len(fitted_of(model).reference.blocks) > 1
 
 
+def test_load__knows_weighed_scores_of_its_nominal_rows(tmp_path):
+    """A file has both what was measured and what p-values compare."""
+    model = LPE(4, calibration="loo", anomaly_log_density=log_bell).fit(NOMINAL)
+    density = {"anomaly_log_density": log_bell}
+
+    assert_same(saved_and_loaded(model, tmp_path / "model", **density), model)
+
+
 def test_load__of_single_precision(tmp_path):
     """Rows that float32 holds stay in it, on disk as well; an array has no names."""
     rows = NOMINAL.to_numpy(np.float32, copy=True)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import definitions
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search.blocks.packing import Space, pack_chunks, prepare_blocks
+from lpe_dask.search.blocks.spool_blocks import sample_url
 from lpe_dask.search.join import JoinInputs, JoinSpec, join, self_join
 from lpe_dask.search.locality import by_nearest_box, learn_regions
 from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
@@ -207,8 +208,9 @@ def test_join__of_a_spool_stays_small_for_many_blocks(tmp_path):
     assert sum(len(pickle.dumps(graph[key])) for key in own) < 100_000
 
 
-def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
-    """Their files may be gone."""
+@pytest.mark.parametrize("n_neighbors", [3, MIN_SAMPLED_NEIGHBORS])
+def test_join__does_not_read_blocks_that_are_too_far(n_neighbors, tmp_path):
+    """Their files, and those of their samples, may be gone."""
     rng = np.random.default_rng(0)
     centers = np.arange(8)[:, None, None] * [1000.0, 0.0]
     reference = (centers + rng.standard_normal((8, 200, 2))).reshape(-1, 2)
@@ -220,14 +222,16 @@ def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
     points = space.basis.points(queries)
     for handle in handles:
         if not ((handle.low <= points[0]) & (points[0] <= handle.high)).all():
-            Path(handle.url.removeprefix("file://")).unlink()
+            for url in (handle.url, sample_url(handle.url)):
+                Path(url.removeprefix("file://")).unlink()
 
-    asked = searched(blocks.tasks(), space, 3, 100)
+    asked = searched(blocks.tasks(), space, n_neighbors, 100)
     actual = join(chunked(queries, 20), asked, 1).compute()
 
     n_left = sum("sample" not in path.name for path in tmp_path.glob("*/block-*"))
     assert n_left < len(handles)
-    np.testing.assert_array_equal(actual, definitions.knn_radii(queries, reference, 3))
+    expected = definitions.knn_radii(queries, reference, n_neighbors)
+    np.testing.assert_array_equal(actual, expected)
 
 
 @algorithms

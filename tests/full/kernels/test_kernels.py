@@ -10,7 +10,7 @@ import pytest
 
 from compiling import environment_with_cache, said_by
 from indexes import curved_rows, right_lists
-from lpe_dask.kernels import nn_descent
+from lpe_dask.kernels import compilation, compile_kernels, nn_descent
 from searching import HARD_POINTS
 
 AFTER_COMPILATION = """
@@ -45,6 +45,12 @@ def test_compile_kernels__leaves_nothing_to_compile(tmp_path):
     n_kernels = sum(line.startswith("compiling ") for line in lines)
     assert found == [str(n_kernels), "0"]
     assert [line for line in lines_later if "compiling" in line] == []
+
+
+def test_compile_kernels__of_approximate_searches_has_all_ready():
+    compile_kernels("nn_descent")
+
+    assert set(compilation.compiler.ready) == set(compilation.KERNELS)
 
 
 SLOWLY = """

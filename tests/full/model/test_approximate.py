@@ -102,6 +102,15 @@ def test_fit__gives_the_same_bits_for_each_partitioning(kind, lists, monkeypatch
     np.testing.assert_array_equal(own, good.p_values_)
 
 
+def test_check_calibration__judges_decisions_which_are_exact():
+    model, exact = good_model()[0], exact_model()
+
+    found, right = model.check_calibration(), exact.check_calibration()
+
+    assert found.n_calibration == right.n_calibration
+    pd.testing.assert_frame_equal(found.table, right.table)
+
+
 def test_rows_with_nan__have_none():
     model, expected = good_model()
     rows = NEW.copy()
