@@ -12,7 +12,15 @@ import pytest
 import lpe_dask
 from breaking import parts_in
 from choosing import mostly_full
-from interrupting import N_NOMINAL, N_PARTS, N_ROWS, PART_ROWS, count_calls, stop_run
+from interrupting import (
+    N_NOMINAL,
+    N_PARTS,
+    N_ROWS,
+    PART_ROWS,
+    count_calls,
+    stop_run,
+    write_files,
+)
 from lpe_dask.batch import parts
 from lpe_dask.batch.api import fit_job, score_files, score_job
 from lpe_dask.batch.errors import RunError
@@ -237,6 +245,28 @@ def test_score_files__goes_on_when_a_damaged_file_is_mended(
     assert there.stat().st_mtime_ns == before
     score_files(**given, output=tmp_path / "anew")
     pd.testing.assert_frame_equal(pd.read_parquet(out), pd.read_parquet(tmp_path / "anew"))
+
+
+def test_score_files__of_rows_among_themselves_does_not_go_on_when_a_file_is_mended(
+    tmp_path,
+):
+    """Each part came from all rows, and no error says that it is kept."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"id": np.arange(20.0), "x": rng.random(20)})
+    write_files(rows, data, (0, 10, 20))
+    file, given = data / "1.parquet", {"columns": ["x"], "n_neighbors": 3}
+    whole = file.read_bytes()
+    file.write_bytes(damage_page(whole))  # of what is carried over, which no fit reads
+
+    with pytest.raises(TableError, match="column 'id'") as raised:
+        score_files(data, out, **given)
+
+    assert not getattr(raised.value, "__notes__", [])
+    file.write_bytes(whole)
+    os.utime(file, (1, 1))
+    with pytest.raises(FileExistsError, match=f"differs in: .*, {OF_A_MODEL}"):
+        score_files(data, out, **given)
 
 
 @pytest.mark.parametrize("is_saved", [True, False])

@@ -13,6 +13,7 @@ import lpe_dask
 from lpe_dask.batch.api import score_files
 from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.parts import PartFolder
+from lpe_dask.storage import Folder
 
 
 @pytest.fixture(autouse=True)
@@ -182,4 +183,22 @@ def test_score_files__says_that_its_output_was_removed(tmp_path, caplog, name):
         r"lock in it \(_lock.json\)\. Start the same run again.*", str(raised.value)
     )  # fmt: skip
     assert "lock" not in caplog.text
+    assert score()["rows"] == 10
+
+
+def test_score_files__whose_storage_fails_says_that_parts_are_kept(monkeypatch):
+    """And not that somebody has removed them, where it cannot look."""
+
+    def refuse(*arguments):
+        raise PermissionError("no access")
+
+    def fail(*arguments):
+        patch.setattr(Folder, "exists", refuse)
+        refuse()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartFolder, "publish", fail)
+        with pytest.raises(RunError, match=r"no access\. The parts that are .* complete"):
+            score()
+
     assert score()["rows"] == 10

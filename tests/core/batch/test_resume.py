@@ -128,6 +128,27 @@ def test_score_files__writes_a_damaged_part_again(tables, expected, interrupted,
     assert parts_in(interrupted) == expected
 
 
+def test_score_files__reads_a_part_again_after_a_temporary_error(
+    tables, interrupted, monkeypatch
+):
+    """Rather than write it again."""
+    n_there, whole, lost = len(parts_in(interrupted)), PartFolder.open, []
+
+    def lose_first(folder, number):
+        if not lost:
+            lost.append(number)
+            raise ConnectionResetError("lost")
+        return whole(folder, number)
+
+    monkeypatch.setattr(PartFolder, "open", lose_first)
+    written = count_calls(monkeypatch, PartFolder, "publish")
+
+    score_files(**tables, output=interrupted, n_neighbors=5)
+
+    assert len(lost) == 1
+    assert len(written) == N_PARTS - n_there < N_PARTS
+
+
 # What a run has left that died after its summary
 
 

@@ -21,7 +21,7 @@ from lpe_dask.batch.status import read_status
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.cli.commands import cli
 from lpe_dask.pages import report_page
-from lpe_dask.storage import Lock
+from lpe_dask.storage import Folder, Lock
 
 N_ROWS, N_PARTS, EDGES = 60, 4, (0, 7, 7, 40, 60)
 
@@ -197,6 +197,24 @@ def test_run__makes_the_page_that_is_missing_at_its_next_start(report):
     assert Path("out/_report.html").exists() == report
 
 
+@pytest.mark.parametrize("error", [PermissionError, NotImplementedError])
+def test_run__makes_no_page_where_it_cannot_see_whether_there_is_one(monkeypatch, error):
+    """Nor does it fail: what it is asked for is done."""
+    lpe_dask.run("job.toml")
+    Path("out/_report.html").unlink()
+    exists = Folder.exists
+
+    def refuse(folder, name=""):
+        if name == page.REPORT_NAME:
+            raise error(name)
+        return exists(folder, name)
+
+    monkeypatch.setattr(Folder, "exists", refuse)
+
+    assert lpe_dask.run("job.toml") is None
+    assert not Path("out/_report.html").exists()
+
+
 # Missing values, and values that no nominal row has
 
 
@@ -241,3 +259,49 @@ def test_values__that_are_missing_are_counted_where_rows_are_the_nominal_ones(ne
     assert found == {"x": (3, 0), "y": (1, 0), "kind": (2, 0)}
     assert summary["rows_nan"] == 6
     assert score(nominal=None, overwrite=True)["values"] == []  # whole nominal rows
+
+
+# Examples of new categories
+
+
+@pytest.fixture
+def all_new():
+    """A job whose rows have another category than the nominal ones."""
+    write_files(pd.concat(map(table, range(10))), "many", (0, 10 * N_ROWS))
+    write_files(table(10).assign(kind="secret"), "new", EDGES)
+    Path("job.toml").write_text(
+        '[nominal]\ndata = "many"\n'
+        '[model]\npath = "model"\ncategorical = ["kind"]\n'
+        '[score]\ndata = "new"\noutput = "out"\n'
+    )
+
+
+def new_categories():
+    """Run the job, and return columns with more new values than by chance, and examples."""
+    values = lpe_dask.run("job.toml", overwrite=True)["drift"]["unseen_values"]
+    reported = [of for of in values if of["is_reported"]]
+    return [(of["column"], of["unseen"], of["examples"]) for of in reported]
+
+
+def test_new_categories__are_not_shown_of_a_private_column(all_new):
+    assert new_categories() == [("kind", N_ROWS, ["secret"])]
+    assert "secret" in Path("out/_summary.json").read_text()
+
+    Path("job.toml").write_text(Path("job.toml").read_text() + 'private = ["kind"]\n')
+
+    assert new_categories() == [(PRIVATE, N_ROWS, [])]
+    assert "secret" not in Path("out/_summary.json").read_text()
+
+
+def test_new_categories__a_run_does_not_fail_for_want_of_them(all_new, monkeypatch, caplog):
+    def fail(*arguments):
+        raise PermissionError("no such permission")
+
+    monkeypatch.setattr("lpe_dask.tables.categories.unseen_levels", fail)
+
+    assert new_categories() == [("kind", N_ROWS, [])]
+    assert (
+        "no new values of kind can be shown: PermissionError: no such permission"
+        in caplog.text
+    )
+    assert read_summary("out")["rows"] == N_ROWS == len(pd.read_parquet("out"))

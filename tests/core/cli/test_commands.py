@@ -190,6 +190,15 @@ def test_score__tells_what_it_could_not_measure():
     assert "1 nominal rows dropped: NaN or inf" in result.stderr
 
 
+def test_score__tells_which_levels_so_few_rows_cannot_judge():
+    """No p-value of theirs is as small as 0.01."""
+    result = score("--check-calibration", "--calibration", "conformal")
+
+    assert result.exit_code == 0, result.output
+    assert "  0 at alpha 0.01: cannot be judged\n" in result.stderr
+    assert re.search(r"\n  \d at alpha 0\.1, 0 to \d are expected: ", result.stderr)
+
+
 def test_score__of_an_empty_table_is_done():
     pd.read_parquet("data.parquet").iloc[:0].to_parquet("data.parquet")
 

@@ -109,6 +109,14 @@ def test_demo__alarms_nobody(folder):
     assert not re.findall(alarming, printed + seen, re.IGNORECASE)
 
 
+def test_demo__shows_its_log_on_request_only(folder):
+    plain, debug = invoke("demo"), invoke("demo", "--debug")
+
+    assert (plain.exit_code, debug.exit_code) == (0, 0)
+    assert plain.stderr == ""
+    assert re.search(r"fitted \d+ nominal rows", debug.stderr)
+
+
 def test_demo__leaves_an_existing_folder_alone(folder):
     result = invoke("demo", "--output", ".")
 

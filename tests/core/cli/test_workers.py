@@ -22,6 +22,7 @@ from calling import SCORE, THREADS, invoke, write_tables
 from choosing import mostly_slow
 from lpe_dask.batch import ClusterSection, runs
 from lpe_dask.cli import cluster as clusters
+from lpe_dask.cli.security import of_local_cluster
 from lpe_dask.tasks.worker_pool import active_client
 
 #: Each row of a table of 60 rows among all others.
@@ -117,6 +118,30 @@ def test_scheduler__is_refused_without_its_certificates(address, configured, sai
     assert result.exit_code == 2
     assert re.search(said, result.stderr)
     assert time.monotonic() - began < 5  # `distributed` would wait for 20 s
+
+
+@pytest.mark.cluster
+def test_scheduler__is_refused_where_certificates_are_of_another_authority(tmp_path):
+    ours, tls = of_local_cluster(), "distributed.comm.tls"
+    (tmp_path / "cert.pem").write_text(ours.tls_client_cert)
+    (tmp_path / "key.pem").write_text(ours.tls_client_key)
+    configured = {
+        f"{tls}.ca-file": str(tmp_path / "cert.pem"),
+        f"{tls}.client.cert": str(tmp_path / "cert.pem"),
+        f"{tls}.client.key": str(tmp_path / "key.pem"),
+    }
+    options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+
+    with (
+        LocalCluster(n_workers=0, security=of_local_cluster(), **options) as cluster,
+        dask.config.set(configured),
+    ):
+        result = invoke(*SCORE, "--scheduler", cluster.scheduler_address)
+
+    assert result.exit_code == 2  # and not that of what may be there later
+    assert "do not accept each other's certificate" in result.stderr
+    assert "Give both certificates of the same authority" in result.stderr
+    assert not Path("out").exists()
 
 
 @pytest.mark.cluster

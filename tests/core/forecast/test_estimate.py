@@ -15,6 +15,7 @@ import pytest
 from dask.callbacks import Callback
 
 import lpe_dask
+from approximating import small_searches
 from calling import invoke
 from choosing import mostly_full
 from compiling import forget_work
@@ -24,10 +25,11 @@ from lpe_dask.cli.cluster import WorkerChoice
 from lpe_dask.forecast import sample as samples
 from lpe_dask.forecast.estimate import _open, make_forecast
 from lpe_dask.forecast.forecast import Forecast
+from lpe_dask.forecast.forecaster import COMPILED, LED
 from lpe_dask.forecast.sizes import Workload
 from lpe_dask.kernels import ALGORITHMS, compilation, search_work
 from lpe_dask.model import checked_parameters
-from lpe_dask.search import reference, trial
+from lpe_dask.search import Approximation, reference, trial
 from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.join import JoinSpec
 from lpe_dask.search.memory import MemoryEstimate
@@ -57,6 +59,7 @@ KINDS = {
     "lpe-read": "read",
     "lpe-part": "read",
     "lpe-pack": "pack",
+    "lpe-index": "index",
     "lpe-load": "load",
     "lpe-join": "join",
 }
@@ -189,6 +192,20 @@ def test_tasks__are_those_of_the_run(files, name, block_rows, n_threads):
         assert 0.5 * ran.total() <= planned.total() <= 2 * ran.total()
     else:
         assert planned == ran
+
+
+@pytest.mark.usefixtures("compiled_kernels")
+def test_tasks__of_an_approximate_search_are_one_for_the_index_of_each_block(
+    files, monkeypatch
+):
+    arguments = {"algorithm": "nn_descent", "random_state": 0}
+    small_searches(monkeypatch)
+
+    forecast = lpe_dask.plan("data", "nominal", **arguments)
+
+    ran = run_counted("data", nominal="nominal", **arguments)
+    assert forecast.algorithm == "nn_descent"
+    assert forecast.tasks["index"] == ran["index"] == forecast.plan.n_blocks > 1
 
 
 @pytest.mark.full
@@ -404,6 +421,60 @@ def test_pairs__of_many_rows_follow_from_a_part_of_them(
 
     assert whole.pairs / factor <= forecast.pairs <= whole.pairs * factor
     assert 0.1 * whole.seconds < forecast.seconds < 10 * whole.seconds
+
+
+@pytest.mark.parametrize(
+    ("recheck", "n_audited", "share"),
+    [(None, 160, 0.15), (0.5, 160, 0.6), (0.95, 160, 1.0), (None, 3000, 1.0)],
+)
+def test_pairs__of_an_approximate_search_are_those_of_rows_measured_exactly(
+    files, monkeypatch, recheck, n_audited, share
+):
+    """All of p-values up to a level, alpha if none is given, and a sample."""
+    monkeypatch.setattr(Approximation, "AUDITED_ROWS", n_audited)
+
+    forecast = lpe_dask.plan(
+        "data", "nominal", algorithm="nn_descent", alpha=0.05, recheck=recheck
+    )
+
+    assert forecast.row_pairs == round(share * N_ROWS * N_NOMINAL)
+
+
+def test_seconds__of_an_approximate_search_grow_with_the_blocks_that_it_goes_along(
+    files, monkeypatch
+):
+    """Each has a graph of its own."""
+    small_searches(monkeypatch)
+    monkeypatch.setattr(Approximation, "AUDITED_ROWS", 1)
+
+    forecast = lpe_dask.plan("data", "nominal", algorithm="nn_descent", alpha=0.01)
+
+    row, column = LED
+    seconds = N_ROWS * (row + 3 * column) / forecast.n_threads
+    assert forecast.plan.n_blocks == 3
+    assert 3 * seconds < forecast.steps["search"] < 4 * seconds
+
+
+@pytest.mark.usefixtures("compiled_kernels")
+def test_index_seconds__are_those_of_a_model_that_has_none_yet(files, monkeypatch):
+    """Measured elsewhere: to build one here would take as long as the run."""
+    replace_lists = small_searches(monkeypatch)
+    save_model(algorithm="nn_descent")
+
+    def fail(*arguments):
+        raise AssertionError("an index is built")
+
+    replace_lists(fail)
+    few, all_rows = (
+        lpe_dask.plan(gaussian(n), algorithm="nn_descent").steps["index"] - COMPILED
+        for n in (N_NOMINAL // 2, N_NOMINAL)
+    )
+    saved = lpe_dask.plan("data", model="model")
+
+    assert 0 < few < all_rows
+    assert saved.algorithm == "nn_descent"
+    assert saved.steps["index"] == 0
+    assert "index" not in saved.tasks
 
 
 @pytest.mark.parametrize(("n_rows", "is_compiled"), [(300, False), (5000, True)])
@@ -798,3 +869,11 @@ def test_forecast__tells_times_in_units_that_fit(seconds, said):
 
     assert f"about {said} on 2 threads: " in str(forecast)
     assert "K = 5, brute: no pairs" in str(forecast)
+
+
+def test_forecast__names_the_radius_where_rows_within_it_are_counted():
+    forecast = lpe_dask.plan(gaussian(100), graph="radius", radius=0.25)
+
+    assert "\nsearch  radius 0.25, " in str(forecast)
+    assert "K = " not in str(forecast)
+    assert forecast.n_neighbors is None

@@ -212,6 +212,22 @@ def test_report_page__tells_what_to_look_at(pages, without_pictures):
     assert "what has changed since this run" in report_page(unknown)
 
 
+@pytest.mark.parametrize(
+    ("n_rows", "said"),
+    [(0, "the input: there are no rows"), (100_000, "the input: no row has a p-value")],
+)
+def test_report_page__without_a_p_value_leads_to_the_input(
+    n_rows, said, pages, without_pictures
+):
+    """Also of a single run, whose verdict does not say it."""
+    unmeasured = summaries.single() | {"rows": n_rows, "rows_nan": n_rows}
+
+    looks = Page(report_page(unmeasured)).text.split("What to look at ")[1]
+
+    assert looks.startswith(said)
+    assert said not in Page(pages["single"][1]).text  # which has p-values
+
+
 def test_report_page__of_rows_among_themselves_says_why_there_is_no_verdict(pages):
     text = Page(pages["own"][1]).text
     assert "Rows 100,000 Not tested for drift: rows were scored against each" in text

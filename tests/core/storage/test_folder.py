@@ -136,6 +136,15 @@ def test_remove__takes_what_is_in_a_folder_along(folder):
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("error", [NotImplementedError, PermissionError])
+def test_seconds_unchanged__is_0_where_nobody_knows(folder, monkeypatch, error):
+    assert folder.seconds_unchanged() == 0  # it is not there
+    folder.make()
+    monkeypatch.setattr(type(folder.filesystem), "modified", Mock(side_effect=error))
+
+    assert folder.seconds_unchanged() == 0
+
+
 def test_full_url__is_the_same_from_everywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 

@@ -272,6 +272,16 @@ def test_hold__lets_the_age_decide_of_a_process_that_may_be_another(
     check_that_age_decides(folder, lock_of(folder, pid=1, started=0.5), "process 1 on")
 
 
+def test_hold__lets_the_age_decide_where_processes_of_other_users_are_hidden(
+    folder, monkeypatch
+):
+    """One that is not found may be one of theirs."""
+    monkeypatch.setattr(psutil, "pid_exists", lambda pid: pid != 1)
+    pid = 2**22 + 1  # of no process
+
+    check_that_age_decides(folder, lock_of(folder, pid=pid), f"process {pid} on")
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

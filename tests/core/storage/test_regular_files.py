@@ -200,6 +200,18 @@ def test_read__from_a_server():
         assert folder_of(of_stranger).read("a") is None
 
 
+def test_open__asks_a_server_for_nothing_but_the_file():
+    with server("honest") as of_stranger:
+        folder = folder_of(of_stranger)
+        with folder.filesystem.open(folder.path("a")) as file:
+            assert file.read() == b"123"
+        n_needed = of_stranger.n_requests
+        with folder.open("a") as file:
+            assert file.read() == b"123"
+
+    assert of_stranger.n_requests == 2 * n_needed
+
+
 @pytest.mark.parametrize("way", mostly_full(["silent", "dripping"], ["dripping"]))
 def test_read__ends_where_a_server_does_not_answer(way):
     start = time.monotonic()

@@ -247,6 +247,16 @@ def test_read_frame__finds_the_names_of_columns(tmp_path, header, names):
     assert actual.iloc[:, 0].tolist() == [1.0, 1.0]
 
 
+def test_read_frame__of_a_sample_that_ends_with_the_names_of_columns(tmp_path, monkeypatch):
+    head = 'x,"y\nz"\n'
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", len(head))
+    (tmp_path / "a.csv").write_text(head + "1,2\n3,4\n")
+
+    actual = read_frame(tmp_path / "a.csv").compute()
+
+    assert actual.to_dict("list") == {"x": [1, 3], "y\nz": [2, 4]}
+
+
 LONG = [200_000, 400_000], [0, 20]  # letters, less and more than a sample; rows before
 
 

@@ -7,12 +7,15 @@ import json
 import lzma
 import tarfile
 import zipfile
+from unittest.mock import Mock
 
+import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from fsspec.implementations.memory import MemoryFile
 
 import lpe_dask
 from choosing import mostly_full
@@ -177,6 +180,17 @@ def test_read_frame__reads_compressed_files(tmp_path, name):
     found = read_frame(tmp_path / f"t.csv.{name}").compute(scheduler="sync")
 
     assert found["y"].tolist() == [i * i for i in range(5000)]
+
+
+@pytest.mark.parametrize("name", ["gz", "bz2", "xz", "zst"])
+def test_read_frame__does_not_call_a_file_damaged_that_a_storage_fails_to_give(
+    monkeypatch, name
+):
+    fsspec.filesystem("memory").pipe_file(f"/failing/t.csv.{name}", CODECS[name])
+    monkeypatch.setattr(MemoryFile, "read", Mock(side_effect=PermissionError("not now")))
+
+    with pytest.raises(PermissionError, match=r"^not now$"):
+        read_frame(f"memory://failing/t.csv.{name}")
 
 
 @pytest.mark.parametrize(("name", "content", "message"), INVALID_INPUT)

@@ -295,3 +295,14 @@ def test_plan__of_large_numbers_is_that_of_their_differences():
     for X in (LARGE, KINDS["dask frame"]):
         assert lpe_dask.plan(X, n_neighbors=3).pairs == 41 * 41
         assert lpe_dask.plan(X, X, n_neighbors=3).fits
+
+
+def test_original__leaves_what_is_missing_or_infinite_as_it_is():
+    offsets = ColumnOffsets((1,), (START,), (2,))
+    rows = np.array([[0, 5], [0, np.nan], [0, np.inf]])
+
+    value, missing, infinite = offsets.original(rows)[1]
+
+    assert value == START + 5
+    assert np.isnan(missing)
+    assert infinite == np.inf

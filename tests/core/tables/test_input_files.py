@@ -7,6 +7,7 @@ import sys
 from io import BytesIO
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -237,6 +238,22 @@ def test_read_frame__reads_what_is_written_from_a_delta_table(tmp_path, monkeypa
 
     assert read_frame("plain").compute()["x"].tolist() == [2.0]
     shutil.rmtree("plain")
+
+
+def test_open_table__takes_files_beside_a_folder_that_is_called_metadata(tmp_path):
+    tree = {"in/data/a.pq": 1, "in/metadata/readme.json": b"{}"}
+    write_tree(tmp_path, tree)
+
+    assert read_frame(tmp_path / "in/data").compute()["x"].tolist() == [1]
+
+
+def test_open_table__passes_over_hidden_files_also_on_other_storages(tmp_path):
+    write_tree(tmp_path, HIDDEN)
+    filesystem = fsspec.filesystem("memory")
+    filesystem.put(f"{tmp_path}/in", "/hiding", recursive=True)
+    assert len(filesystem.find("/hiding")) == len(HIDDEN)
+
+    assert read_frame("memory://hiding").compute()["x"].tolist() == [1]
 
 
 READ = """

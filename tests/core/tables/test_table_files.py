@@ -12,11 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFile
 
 import lpe_dask
 from choosing import mostly_dealt
 from lpe_dask.tables import parquet_files
 from lpe_dask.tables.csv_blocks import CSV_SAMPLE_BYTES
+from lpe_dask.tables.errors import TableError
 from lpe_dask.tables.table_files import FileTable, find_files, open_table, read_frame
 
 
@@ -257,6 +259,15 @@ def test_read_frame__says_which_file_and_why(tmp_path, files, message):
         read_frame(path)
 
 
+def test_open_table__refuses_files_whose_indexes_have_nothing_in_common(tmp_path):
+    for name, index in (("a", [1, 2]), ("b", ["one", "two"])):
+        frame = pd.DataFrame({"x": [0.5, 1.5]}, index=pd.Index(index, name="id"))
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+
+    with pytest.raises(ValueError, match=r"b\.parquet and .*a\.parquet .*id \(int64 and"):
+        open_table(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("first", "second", "common"),
     [
@@ -291,3 +302,75 @@ def test_part_labels__tell_the_places_of_row_groups_in_their_file():
         ("a.parquet", 50),
         ("b.parquet", 0),
     ]
+
+
+# Damaged files, and storages that fail
+
+
+def damaged(path, group, column):
+    """Write two columns in two row groups, and overwrite a page of one of them."""
+    values = np.arange(200.0)
+    pq.write_table(pa.table({"x": values, "y": values}), path, row_group_size=100)
+    pages = pq.read_metadata(path).row_group(group).column(column)
+    with open(path, "r+b") as file:
+        file.seek(pages.dictionary_page_offset)
+        file.write(bytes(60))
+
+
+@pytest.mark.parametrize(("group", "column"), [(0, 1), (1, 0), (1, 1)])
+def test_read__says_which_column_is_damaged_and_where(tmp_path, group, column):
+    damaged(tmp_path / "a.parquet", group, column)
+    (part,) = open_table(tmp_path / "a.parquet").parts
+
+    with pytest.raises(TableError, match=f"in row group {group}, column '{'xy'[column]}'"):
+        part.read(["x", "y"])
+
+
+def test_read__of_another_file_under_the_name_says_that_it_is_damaged(tmp_path):
+    """No column is read that could be named."""
+    (tmp_path / "k=1").mkdir()
+    path = tmp_path / "k=1" / "a.parquet"
+    write(path, x=[1.0])
+    (part,) = open_table(tmp_path).parts
+    path.write_bytes(b"another file")
+
+    with pytest.raises(
+        TableError, match=r"a\.parquet is damaged: .*Copy or write it again"
+    ):
+        part.read(["k"])
+
+
+@pytest.mark.parametrize("step", [1, 2], ids=["rows", "search"])
+def test_read__takes_no_failure_of_a_storage_for_damage(tmp_path, monkeypatch, step):
+    """Neither while it reads, nor while it finds out what is damaged."""
+
+    def failing(part, names, groups):
+        steps.append(names)
+        if len(steps) == step:
+            raise ConnectionResetError("lost")
+        return read_groups(part, names, groups)
+
+    damaged(tmp_path / "a.parquet", 1, 1)
+    (part,) = open_table(tmp_path / "a.parquet").parts
+    steps, read_groups = [], parquet_files.RowGroups._read_groups
+    monkeypatch.setattr(parquet_files.RowGroups, "_read_groups", failing)
+
+    with pytest.raises(TableError, match="in row group 1, column 'y'"):
+        part.read(["x", "y"])
+
+    assert steps.count(["x", "y"]) == 2
+
+
+def test_open_table__reads_a_footer_again_where_a_storage_fails(tmp_path, monkeypatch):
+    def failing(file, *arguments):
+        if failures:
+            raise failures.pop()
+        return read(file, *arguments)
+
+    write(tmp_path / "a.parquet", x=[1.0, 2.0])
+    fsspec.filesystem("memory").put(str(tmp_path / "a.parquet"), "/failing/a.parquet")
+    failures, read = [ConnectionResetError("lost")], MemoryFile.read
+    monkeypatch.setattr(MemoryFile, "read", failing)
+
+    assert open_table("memory://failing/a.parquet").n_rows == 2
+    assert not failures

@@ -1,6 +1,9 @@
 """Workers that share no storage with this process: what is sent, and what is refused."""
 
+import os
 import pickle
+import signal
+from unittest.mock import Mock
 
 import dask
 import dask.array as da
@@ -15,6 +18,7 @@ from distributed import Client
 import lpe_dask
 from lifetimes import killed_meanwhile
 from lpe_dask import LPE
+from lpe_dask.storage import Folder
 from lpe_dask.tasks import (
     LocalValue,
     call_scope,
@@ -24,7 +28,8 @@ from lpe_dask.tasks import (
     to_task,
     transfer,
 )
-from lpe_dask.tasks.shared_storage import is_storage_shared
+from lpe_dask.tasks.shared_storage import _can_access, is_storage_shared
+from lpe_dask.tasks.spool import spool_at
 from lpe_dask.tasks.transfer import LITERAL_BYTES
 from processes import are_up, local_cluster
 from waiting import eventually
@@ -257,3 +262,37 @@ def test_is_place_shared__while_there_are_no_workers():
             cluster.scale(1)
             client.wait_for_workers(1)
             assert not is_storage_shared(client)
+
+
+def test_is_place_shared__while_a_worker_hangs(client, tmp_path):
+    """A guess, as while there are none; then it is asked again."""
+    runs, run = [], client.run
+    (pid, *_) = run(os.getpid).values()
+
+    def counted(*args, **kwargs):
+        runs.append(args)
+        return run(*args, **kwargs)
+
+    client.run = counted
+    with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with dask.config.set({"lpe-dask.timeouts.spool": 0.5}):
+                assert is_storage_shared(client)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert [is_storage_shared(client) for _ in range(2)] == [True] * 2
+
+    assert len(runs) == 2
+
+
+def test_can_access__is_of_this_storage_and_of_one_that_works(tmp_path, monkeypatch):
+    spool = spool_at(str(tmp_path))
+    another = tmp_path / "another"
+    another.mkdir()
+
+    assert _can_access(spool.url)
+    assert not _can_access(str(another))
+    monkeypatch.setattr(Folder, "write", Mock(side_effect=PermissionError))
+    assert not _can_access(spool.url)
+    assert list(another.iterdir()) == []

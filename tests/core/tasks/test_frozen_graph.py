@@ -9,7 +9,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from dask._task_spec import Task, convert_legacy_graph
+from dask._task_spec import Alias, Task, TaskRef, convert_legacy_graph
 from distributed import Client, LocalCluster
 
 import lpe_dask
@@ -19,6 +19,7 @@ from lpe_dask import LPE
 from lpe_dask.model import fitted_of
 from lpe_dask.tables import Table
 from lpe_dask.tasks import freeze, new_tasks, reread_once, transfer
+from lpe_dask.tasks.dask_internals import without_aliases
 from lpe_dask.tasks.transfer import LITERAL_BYTES
 from waiting import eventually
 
@@ -101,6 +102,16 @@ def test_reread_once__shares_no_task_and_waits(tmp_path, kind):
     assert [k for k in runs if not runs & set(tasks[k].dependencies)] == [task.key]
     for collection in (first, waiting):
         np.testing.assert_array_equal(collection.compute(), rows.compute())
+
+
+def test_without_aliases__leaves_those_of_tasks_that_others_need_too():
+    one, alias = Task("one", int, 1), Alias("alias", "one")
+    both = Task("both", max, TaskRef("one"), TaskRef("alias"))
+
+    found = without_aliases({"one": one, "alias": alias, "both": both})
+
+    assert found == {"one": one, "alias": alias, "both": both}
+    assert dask.get(found, ["both", "alias"]) == (1, 1)
 
 
 VARIANTS = [

@@ -13,6 +13,7 @@ import threading
 import time
 import types
 from pathlib import Path
+from unittest.mock import MagicMock, Mock
 
 import dask
 import numpy as np
@@ -26,9 +27,14 @@ from choosing import mostly_full
 from lpe_dask.search.blocks.in_memory import RowsByRegion
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import SpoolFolder
-from lpe_dask.tasks import remove_spools, spool_cleaner, to_task
+from lpe_dask.tasks import remove_spools, spool_cleaner, spool_references, to_task
 from lpe_dask.tasks.dask_internals import clients_of_process
 from lpe_dask.tasks.spool import Spool, spool_at
+from lpe_dask.tasks.spool_references import (
+    EntryReference,
+    _references_among,
+    references_on,
+)
 from lpe_dask.tasks.transfer import LITERAL_BYTES
 from waiting import eventually
 
@@ -140,6 +146,39 @@ def test_entries__let_go_by_many_threads_all_go(client, tmp_path, monkeypatch):
         thread.join()
 
     assert eventually(lambda: list(tmp_path.iterdir()) == [])
+
+
+@pytest.mark.parametrize(("status", "n_needed"), [("running", 2), ("closed", 0)])
+def test_references_on__a_scheduler_that_does_not_answer(status, n_needed):
+    """All may be needed, as long as it is there."""
+    client = Mock(status=status)
+    client.run_on_scheduler.side_effect = TimeoutError
+
+    assert len(references_on(client, {"a", "b"})) == n_needed
+
+
+def test_references_among__tasks_that_change_meanwhile(monkeypatch):
+    """All may be needed; as an error it would be in the log of the scheduler."""
+    named = MagicMock()
+    named.__iter__.side_effect = RuntimeError("Set changed size during iteration")
+    monkeypatch.setattr(spool_references, "_named", named)
+
+    assert _references_among(["a", "b"], Mock(_active_graph_updates=0)) == ["a", "b"]
+
+
+def test_references_among__forgets_messages_about_tasks_that_are_gone():
+    """Of a large message, the log has a text."""
+    reference = EntryReference("a")
+    gone, known = ({"op": "compute-task", "key": key} for key in ("gone", "known"))
+    other = {"op": "free-keys", "keys": ["gone"]}
+    log = ["<large message>", [gone, known, other]]
+    workers = {"worker": Mock(recent_message_log=log)}
+    scheduler = Mock(stream_comms=workers, tasks={"known"}, _active_graph_updates=0)
+
+    assert _references_among(["a", "b"], scheduler) == ["a"]
+
+    assert log == ["<large message>", [known, other]]
+    del reference
 
 
 # A spool goes with its process
