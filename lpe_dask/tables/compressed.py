@@ -47,11 +47,14 @@ def opened(filesystem: Any, name: str) -> Iterator[Any]:
         try:
             yield _lines_of(file, name, ending)
         except (*_DAMAGED, OSError) as error:
-            is_damage = not isinstance(error, OSError) or (
-                type(error) is OSError and error.errno is None
-            )
-            if not ending or not is_damage:
-                raise  # of the storage
+            # What a storage says while the directory of a .zip is read is in the context.
+            failure = error.__context__ if isinstance(error, zipfile.BadZipFile) else error
+            if isinstance(failure, OSError) and (
+                type(failure) is not OSError or failure.errno is not None
+            ):
+                raise failure  # noqa: B904 - it has its own cause
+            if not ending:
+                raise
             raise TableError(
                 f"{name} is cut short or damaged, or not compressed as its name says: "
                 f"{error}. Copy or download it again, or unpack what is left of it."

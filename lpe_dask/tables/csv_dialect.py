@@ -210,8 +210,9 @@ class CsvDialect:
     def _grouped(self) -> str:
         """Return a pattern of numbers: with groups of digits, the last one of three."""
         thousands, decimal = re.escape(self.thousands), re.escape(self.decimal)
-        whole = rf"(\d*|\d{{1,3}}({thousands}\d{{2,3}})*{thousands}\d{{3}})"
-        return rf"^[+-]?({whole}({decimal}\d*)?([eE][+-]?\d+)?|(?i:nan|inf|infinity))$"
+        whole = rf"(\d+|\d{{1,3}}({thousands}\d{{2,3}})*{thousands}\d{{3}})"
+        digits = rf"({whole}({decimal}\d*)?|{decimal}\d+)"
+        return rf"^[+-]?({digits}([eE][+-]?\d+)?|(?i:nan|inf|infinity))$"
 
     def number(self, value: str) -> float | None:
         """Return a value as a number; None if it is not one."""

@@ -126,9 +126,10 @@ def without_aliases(specs: dict[Any, Any]) -> dict[Any, Any]:
     aliases = [key for key, task in specs.items() if isinstance(task, Alias)]
     needed = Counter(key for task in specs.values() for key in task.dependencies)
     for key in aliases:
-        target = specs[key].target
-        if target in specs and needed[target] == 1:
-            task = specs.pop(target).copy()
+        while isinstance(alias := specs.get(key), Alias):  # it may name another one
+            if alias.target not in specs or needed[alias.target] > 1:
+                break
+            task = specs.pop(alias.target).copy()
             task.key = key
             specs[key] = task
     return specs

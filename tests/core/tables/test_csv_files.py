@@ -220,6 +220,16 @@ def test_error__names_no_option_that_would_be_wrong(tmp_path, head, rows, given)
     }
 
 
+@pytest.mark.parametrize("value", ["-", "+", ".", "e5", "-e5", ",5", "1,23"])
+def test_error__of_a_number_with_groups_names_the_line(tmp_path, monkeypatch, value):
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 60)
+    rows = "1,234;2\n.5;2\n5.;2\n" * 20
+    path = written(tmp_path, f"x;y\n{rows}{value};2\n")
+
+    with pytest.raises(ValueError, match=f"line 62.*'{re.escape(value)}'"):
+        read_frame(with_csv(path, {"thousands": ","})).compute(scheduler="sync")
+
+
 @pytest.mark.parametrize(
     ("value", "option"),
     [

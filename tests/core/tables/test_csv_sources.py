@@ -182,7 +182,7 @@ def test_read_frame__reads_compressed_files(tmp_path, name):
     assert found["y"].tolist() == [i * i for i in range(5000)]
 
 
-@pytest.mark.parametrize("name", ["gz", "bz2", "xz", "zst"])
+@pytest.mark.parametrize("name", ["gz", "bz2", "xz", "zst", "zip"])
 def test_read_frame__does_not_call_a_file_damaged_that_a_storage_fails_to_give(
     monkeypatch, name
 ):

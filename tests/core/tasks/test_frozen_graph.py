@@ -114,6 +114,14 @@ def test_without_aliases__leaves_those_of_tasks_that_others_need_too():
     assert dask.get(found, ["both", "alias"]) == (1, 1)
 
 
+@pytest.mark.parametrize("order", [["a", "b"], ["b", "a"]])
+def test_without_aliases__goes_along_chains_of_them(order):
+    aliases = {"a": Alias("a", "b"), "b": Alias("b", "one")}
+    specs = {"one": Task("one", int, 1), **{key: aliases[key] for key in order}}
+
+    assert without_aliases(specs) == {"a": Task("a", int, 1)}
+
+
 VARIANTS = [
     {}, {"scale": "standard"}, {"scale": "minmax"}, {"metric": "mahalanobis"},
     {"calibration": "conformal", "random_state": 0}, {"missing": "drop"},
