@@ -61,8 +61,8 @@ class Arrangement:
 class Block(NamedTuple):
     """Some rows of the reference, laid out for the kernels, which take it as it is.
 
-    What kernels do not need has no place here: each array more is handed on by every call
-    within them. No array can be written to: what came in a message is read-only, what was
+    It has no array that kernels do not need: every call within them passes all on, which
+    takes time. No array can be written to: what came in a message is read-only, what was
     made here is not, and kernels would be compiled for either.
 
     Attributes

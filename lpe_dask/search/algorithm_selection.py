@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 #: Rows that both exact algorithms are tried on, at least and at most; the part of all rows,
 #: and pairs of all rows for each product, from which on a trial takes too long. (To rotate
 #: rows, products grow with the square of the columns.)
-MIN_ROWS, MAX_ROWS, TRIAL_FRACTION, TRIED_PAIRS = 2048, 16_384, 3, 1000
+MIN_TRIED_ROWS, MAX_TRIED_ROWS, TRIAL_FRACTION, TRIED_PAIRS = 2048, 16_384, 3, 1000
 
 #: Part of the time of brute force that pruning may take by a trial, and is then chosen.
 MAX_PRUNED_RATIO = 0.9
@@ -129,10 +129,10 @@ def _try_exact(
     """
     n_reference, n_features = plan.shape.n_reference, plan.shape.n_features
     worth = min(n_reference // TRIAL_FRACTION, n_reference**2 // (TRIED_PAIRS * n_features))
-    n_rows = min(len(sample), MAX_ROWS, max(MIN_ROWS, worth))
+    n_rows = min(len(sample), MAX_TRIED_ROWS, max(MIN_TRIED_ROWS, worth))
     some = sample[np.arange(n_rows) * len(sample) // n_rows]
     rows = preparation.apply_float32(some)
-    # The same share of the rows is nearer as among all, and so boxes leave out as many.
+    # As many of the rows, in proportion, are nearer as among all: boxes leave out as many.
     n_neighbors = -(-plan.shape.n_listed_neighbors * n_rows // n_reference) or None
     statistic = replace(plan.shape.statistic, n_neighbors=n_neighbors)
     search = JoinSpec(statistic, pass_rows=1, work=plan.shape.calibration_work)

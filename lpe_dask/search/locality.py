@@ -38,7 +38,7 @@ def learn_regions(points: NDArray[np.float64], n_regions: int) -> Boxes:
     open_parts, boxes = [(points, n_regions, -everywhere, everywhere)], []
     while open_parts:
         part, n_below, low, high = open_parts.pop()
-        axis, n_left = int(np.argmax(part.var(axis=0))), n_below // 2
+        axis = int(np.argmax(part.var(axis=0)))
         order = np.argsort(part[:, axis])
         column = part[order, axis]
         # Boxes that share a value would give all its rows to the first of them.
@@ -46,7 +46,8 @@ def learn_regions(points: NDArray[np.float64], n_regions: int) -> Boxes:
         if n_below == 1 or len(cuts) == 0:
             boxes.append((low, high))
             continue
-        cut = cuts[np.argmin(np.abs(cuts - len(part) * n_left / n_below))]
+        cut = cuts[np.argmin(np.abs(cuts - len(part) * (n_below // 2) / n_below))]
+        n_left = min(n_below - 1, max(1, round(n_below * cut / len(part))))
         left_high, right_low = high.copy(), low.copy()
         left_high[axis], right_low[axis] = column[cut - 1 : cut + 1]
         open_parts.append((part[order[cut:]], n_below - n_left, right_low, high))

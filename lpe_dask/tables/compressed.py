@@ -47,7 +47,7 @@ def opened(filesystem: Any, name: str) -> Iterator[Any]:
         try:
             yield _lines_of(file, name, ending)
         except (*_DAMAGED, OSError) as error:
-            # What a storage says while the directory of a .zip is read is in the context.
+            # zipfile hides an error of the storage while it reads the directory.
             failure = error.__context__ if isinstance(error, zipfile.BadZipFile) else error
             if isinstance(failure, OSError) and (
                 type(failure) is not OSError or failure.errno is not None

@@ -190,7 +190,7 @@ def test_score__tells_what_it_could_not_measure():
     assert "1 nominal rows dropped: NaN or inf" in result.stderr
 
 
-def test_score__tells_which_levels_so_few_rows_cannot_judge():
+def test_score__names_levels_that_so_few_rows_cannot_judge():
     """No p-value of theirs is as small as 0.01."""
     result = score("--check-calibration", "--calibration", "conformal")
 

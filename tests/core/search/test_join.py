@@ -309,6 +309,16 @@ def test_regions__hold_about_as_many_points_each(n_regions, n_features):
     assert sizes.max() <= 1.2 * 5000 / n_regions + 2
 
 
+def test_regions__hold_about_as_many_points_each_where_most_have_one_value():
+    """The part with more points is cut more often."""
+    points = np.random.default_rng(0).standard_normal((5000, 2))
+    points[:, 0] = 1000 * (np.arange(5000) >= 500)
+
+    sizes = np.bincount(regions_of(points, learn_regions(points, 10)), minlength=10)
+
+    assert 400 <= sizes.min() <= sizes.max() <= 600
+
+
 def test_regions__hold_about_as_many_new_points_each():
     sample, points = np.random.default_rng(0).standard_normal((2, 20_000, 5))
 

@@ -377,7 +377,7 @@ def test_number_of_columns__of_an_array_must_be_that_of_fit():
         model.score_samples(da.zeros((5, 3)))
 
 
-def test_number_of_columns__is_told_also_where_those_of_categories_are_missing():
+def test_number_of_columns__is_known_also_where_those_of_categories_are_missing():
     X = np.array([[0.5, "a"], [1.5, "b"]] * 9, dtype=object)
     model = LPE(2, categorical=[1]).fit(X)
 

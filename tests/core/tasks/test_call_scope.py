@@ -230,7 +230,7 @@ def test_at_once__does_not_keep_what_nobody_wants(client):
     assert one.compute() == 3
 
 
-def test_is_place_shared__is_asked_for_once_by_each_client(client, tmp_path):
+def test_is_storage_shared__is_asked_for_once_by_each_client(client, tmp_path):
     runs = []
     run = client.run
 
@@ -245,7 +245,7 @@ def test_is_place_shared__is_asked_for_once_by_each_client(client, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["memory://lpe-spools", "unknown://", "file"])
-def test_is_place_shared__where_no_spool_can_be(client, tmp_path, place):
+def test_is_storage_shared__where_no_spool_can_be(client, tmp_path, place):
     (tmp_path / "file").touch()
     place = str(tmp_path / "file") if place == "file" else place
 
@@ -253,7 +253,7 @@ def test_is_place_shared__where_no_spool_can_be(client, tmp_path, place):
         assert not is_storage_shared(client)
 
 
-def test_is_place_shared__while_there_are_no_workers():
+def test_is_storage_shared__while_there_are_no_workers():
     """An adaptive cluster may have none; what is lazy is built at once all the same."""
     with local_cluster(n_workers=0) as cluster, Client(cluster) as client:
         assert is_storage_shared(client)
@@ -264,7 +264,7 @@ def test_is_place_shared__while_there_are_no_workers():
             assert not is_storage_shared(client)
 
 
-def test_is_place_shared__while_a_worker_hangs(client, tmp_path):
+def test_is_storage_shared__while_a_worker_hangs(client, tmp_path):
     """A guess, as while there are none; then it is asked again."""
     runs, run = [], client.run
     (pid, *_) = run(os.getpid).values()
