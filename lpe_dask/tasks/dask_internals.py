@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 import dask
 from dask import threaded
-from dask._task_spec import Alias, Task, TaskRef, convert_legacy_graph
+from dask._task_spec import Alias, GraphNode, Task, TaskRef, convert_legacy_graph
 from dask.base import get_scheduler
 from dask.graph_manipulation import chunks
 from dask.tokenize import tokenize_lock
@@ -91,6 +91,33 @@ def rename_aliases(tasks: Mapping[Any, Any]) -> dict[Any, Any]:
     return {
         key: Alias(key, task.target) if isinstance(task, Alias) else task
         for key, task in tasks.items()
+    }
+
+
+def without_identities(
+    tasks: Mapping[Any, Any], identity: Callable[[Any], Any]
+) -> dict[Any, Any]:
+    """Return tasks that name what others were made for an operation of frames to name.
+
+    Parameters
+    ----------
+    tasks : mapping
+        A graph, with tuples ``(identity, key)`` for some keys.
+    identity : callable
+
+    Uses ``substitute`` of the classes in ``dask._task_spec``. There is no public name for
+    what tasks of a frame are.
+    Known to work since dask 2025.5.0.
+    """
+    targets = {
+        key: task[1]
+        for key, task in tasks.items()
+        if isinstance(task, tuple) and task[:1] == (identity,)
+    }
+    return {
+        key: task.substitute(targets) if isinstance(task, GraphNode) else task
+        for key, task in tasks.items()
+        if key not in targets
     }
 
 

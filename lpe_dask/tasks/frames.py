@@ -9,7 +9,11 @@ from uuid import uuid4
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from lpe_dask.tasks.dask_internals import rename_aliases, simplified
+from lpe_dask.tasks.dask_internals import (
+    rename_aliases,
+    simplified,
+    without_identities,
+)
 from lpe_dask.tasks.transfer import identity
 from lpe_dask.tasks.versions import VersionedFunction
 
@@ -65,9 +69,14 @@ def frame_tasks(frame: Any) -> tuple[list[Any], Delayed]:
 
     Only needed columns are read. A full optimization would also read several partitions as
     one where columns were left out, but results have the partitions of the user.
+
+    Arguments of operations are named as they are: arrays would fuse them with the tasks
+    that frames have for them, under the same keys, and a scheduler that has met both keeps
+    them for ever.
     """
     read = simplified(frame)
     keys = list(read.__dask_keys__())
     source = f"lpe-frame-{uuid4().hex}"
-    graph = HighLevelGraph.from_collections(source, rename_aliases(read.__dask_graph__()))
+    tasks = without_identities(rename_aliases(read.__dask_graph__()), identity)
+    graph = HighLevelGraph.from_collections(source, tasks)
     return keys, Delayed(keys[0], graph, layer=source)
