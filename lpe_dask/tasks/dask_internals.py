@@ -97,7 +97,9 @@ def rename_aliases(tasks: Mapping[Any, Any]) -> dict[Any, Any]:
 def without_identities(
     tasks: Mapping[Any, Any], identity: Callable[[Any], Any]
 ) -> dict[Any, Any]:
-    """Return tasks that name what others were made for an operation of frames to name.
+    """Return the tasks without those that only return another one's result.
+
+    The others name that one itself.
 
     Parameters
     ----------

@@ -30,6 +30,7 @@ def test_frame_tasks__differ_from_no_task_of_the_frame(n_partitions):
     of_array = task_specs(optimized.dask)
     of_frame = task_specs(frame.optimize(fuse=False).__dask_graph__())
     both = of_array.keys() & of_frame.keys()
+    assert both
     for key in both:
         assert dependencies_of(of_array[key]) == dependencies_of(of_frame[key]), key
     np.testing.assert_array_equal(rows.compute().ravel(), np.arange(6) + 3)
