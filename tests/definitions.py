@@ -410,6 +410,13 @@ def log_weighted_count(count, log_density):
 # Reasons: what each column has to do with a distance, and what it has typically.
 
 
+def status(row):
+    """Whether a row is measured; if not, why."""
+    if any(math.isinf(x) for x in row):
+        return "infinite value"
+    return "missing value" if any(math.isnan(x) for x in row) else "ok"
+
+
 def squared_parts(x, y, n_columns, weights=(), w=None):
     """What columns add to a squared distance: w_c delta_c**2, or that of a mismatch.
 

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from lpe_dask.batch.fingerprint import read_fingerprint
 from lpe_dask.batch.output import REASONS_NAME, RESULT_COLUMNS, reserved_output
 from lpe_dask.batch.part_stats import top_anomalies
-from lpe_dask.batch.parts import Q_VALUE
 from lpe_dask.batch.row_selection import take
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Explanation, Fitted, ModelFolder
@@ -329,8 +328,7 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     table, rows = model.open_table(url, fingerprint.settings["columns"])
     level = summary["alpha"] if summary["fdr"] is None else summary["fdr_cut_off"]
     model = model.at_level(level)
-    hidden = {*RESULT_COLUMNS, Q_VALUE}
-    kept = table.select([name for name in table.columns if name not in hidden])
+    kept = table.select(table.columns[: table.columns.index(RESULT_COLUMNS[0])])
     private = summary["reasons"]["private_columns"]
     scored = ExplanationInput(rows, kept, table.part_labels(), None, private)
     _, file = scored.explain(model, _top_anomalies(table, model, top), None)

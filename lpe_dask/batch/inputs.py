@@ -11,7 +11,6 @@ from lpe_dask.batch.job import Source
 from lpe_dask.tables import (
     CsvOptions,
     FileTable,
-    path_exists,
     resolve_names,
     with_csv,
 )
@@ -21,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 def paths_of(sources: Sequence[Source], csv: CsvOptions | None) -> Sequence[str]:
     """Return the paths of a job's table; days of a range may have no files."""
-    absent = [s.path for s in sources if s.is_optional and not path_exists(s.path)]
+    absent = [s.path for s in sources if s.is_optional and not FileTable.exists_at(s.path)]
     if absent:
         logger.warning("there are no files at %s: left out", ", ".join(absent))
     there = [s.path for s in sources if s.path not in absent]

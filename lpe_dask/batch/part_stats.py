@@ -25,7 +25,7 @@ _TOP_TYPES = {"part": int, "place": int, "p_value": float, "statistic": float}
 _COUNTS = ("rows", "rows_nan", "flagged")
 
 #: Attributes of `PartStats` that are arrays of counts.
-_COUNTED = ("bins", "missing", "unseen")
+_COUNTED = ("bins", "missing", "unseen", "statuses")
 
 
 def top_anomalies(
@@ -63,6 +63,8 @@ class PartStats:
     missing, unseen : ndarray of shape (n_columns,)
         How many values of each measured column are missing, and how many no nominal row
         has; empty where rows are the nominal ones.
+    statuses : ndarray of shape (n_statuses,)
+        How many rows have each of `RowStatus.NAMES`.
     top : DataFrame
         As `top_anomalies` gives them.
     """
@@ -71,6 +73,7 @@ class PartStats:
     bins: NDArray[np.int64]
     missing: NDArray[np.int64]
     unseen: NDArray[np.int64]
+    statuses: NDArray[np.int64]
     top: pd.DataFrame
 
     @classmethod
@@ -82,7 +85,7 @@ class PartStats:
         p_values: NDArray[np.float64],
         statistic: NDArray[np.float64],
         is_flagged: NDArray[np.bool_],
-        values: tuple[NDArray[np.int64], NDArray[np.int64]],
+        values: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
     ) -> PartStats:
         """Return the statistics of the rows of a part.
 
@@ -96,7 +99,7 @@ class PartStats:
             Number of the part.
         p_values, statistic, is_flagged : ndarray of shape (n_rows,)
         values : tuple of ndarray
-            ``missing`` and ``unseen``.
+            ``missing``, ``unseen`` and ``statuses``.
         """
         counts = {
             "rows": len(p_values),

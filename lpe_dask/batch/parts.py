@@ -35,21 +35,26 @@ from lpe_dask.storage import (
     retried,
     retried_until_visible,
 )
-from lpe_dask.tables import FileTable, TableError
+from lpe_dask.tables import FileTable, RowStatus, TableError
 from lpe_dask.tasks import new_array, new_tasks, to_task
 
 #: The column that a run adds to the `RESULT_COLUMNS` where a false discovery rate decides.
 Q_VALUE = "q_value"
-#: A table of these without a row.
+#: A table of these without a row, with the statuses of rows.
 _NO_RESULTS = pd.DataFrame(dict.fromkeys(RESULT_COLUMNS, np.empty(0))).astype(
     {"is_anomaly": "boolean"}
 )
+_NO_RESULTS[RowStatus.COLUMN] = pd.Series(dtype=RowStatus.TYPE)
+
+#: How the statuses are written.
+_STATUS_NAMES = pa.array(RowStatus.NAMES, pa.string())
+_STATUS_TYPE = pa.dictionary(pa.int8(), pa.string())
 
 #: Threads that read metadata of parts: they wait for the storage most of the time.
 _READER_THREADS = 16
 
-#: Missing and unseen values where rows are the nominal ones.
-_NO_VALUES = (np.empty(0, np.int64), np.empty(0, np.int64))
+#: Missing and unseen values where rows are nominal ones none of which was dropped.
+_NO_VALUES = (np.empty(0, np.int64), np.empty(0, np.int64), None)
 
 #: Key of the metadata of a part, and the version of its format; keys may be added to it.
 _KEY, _FORMAT = b"lpe_dask", 1
@@ -229,9 +234,14 @@ def undecided_p_values(folder: PartFolder) -> da.Array:
 def part_schema(kept: FileTable) -> pa.Schema:
     """Return the schema of all parts: columns to carry over, then the results.
 
-    It gives pandas the index of the one table that the parts are together.
+    It gives pandas the index of the one table that the parts are together. Statuses are
+    left out where the name of their column is carried over.
     """
-    results = pa.Schema.from_pandas(_NO_RESULTS, preserve_index=False)
+    has_status = RowStatus.COLUMN not in kept.schema.names
+    none = _NO_RESULTS if has_status else _NO_RESULTS.drop(columns=RowStatus.COLUMN)
+    results = pa.Schema.from_pandas(none, preserve_index=False)
+    if has_status:
+        results = results.set(len(results) - 1, pa.field(RowStatus.COLUMN, _STATUS_TYPE))
     said, index = kept.schema.pandas_metadata or {}, kept.index
     names = said.get("column_indexes", [])
     for_pandas = {
@@ -263,7 +273,7 @@ def _write_part(
     part: Any,
     statistic: NDArray[np.float64],
     p_value: NDArray[np.float64],
-    values: tuple[NDArray[np.int64], NDArray[np.int64]],
+    values: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8] | None],
     offset: float | None,
     stats_of: Callable[..., PartStats],
     schema: pa.Schema,
@@ -273,15 +283,20 @@ def _write_part(
 ) -> PartStats:
     is_flagged = np.zeros(len(p_value), bool) if offset is None else p_value < offset
     is_nan = np.isnan(p_value)
-    fields = [*schema][: -len(RESULT_COLUMNS)]
+    fields = [*schema][: schema.get_field_index(RESULT_COLUMNS[0])]
     kept = part.read([field.name for field in fields])
+    *counts, codes = values
+    codes = np.zeros(len(p_value), np.int8) if codes is None else codes
     columns = [
         *(_typed(*pair, part.name) for pair in zip(kept.columns, fields, strict=True)),
         pa.array(p_value, from_pandas=True),
         pa.array(statistic, from_pandas=True),
         pa.array(is_flagged, mask=is_nan),
     ]
-    stats = stats_of(number, p_value, statistic, is_flagged, values)
+    if len(columns) < len(schema):
+        columns.append(pa.DictionaryArray.from_arrays(codes, _STATUS_NAMES))
+    statuses = RowStatus.count(codes)
+    stats = stats_of(number, p_value, statistic, is_flagged, (*counts, statuses))
     folder.publish(number, pa.table(columns, schema), stats, made_from)
     return stats
 
@@ -319,7 +334,7 @@ def _decide_part(
     table = table.set_column(place, table.schema.field(place), decided)
     table = table.append_column(Q_VALUE, pa.array(q_value, mask=is_nan))
     before = PartStats.from_json(json.loads(table.schema.metadata[_KEY]))
-    values = before.missing, before.unseen
+    values = before.missing, before.unseen, before.statuses
     stats = stats_of(number, p_value, statistic, is_flagged, values)
     folder.publish(number, table, stats, made_from)
     return stats

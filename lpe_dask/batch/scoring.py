@@ -53,6 +53,7 @@ from lpe_dask.pvalues import Adjustment, adjustment, check_level
 from lpe_dask.storage import Folder, Lock, redact, short_message
 from lpe_dask.tables import (
     FileTable,
+    RowStatus,
     TableError,
     open_features,
 )
@@ -214,6 +215,12 @@ def prepare_scoring(
     if given.fdr is not None:
         results.append(parts.Q_VALUE)
     kept = select_carried_columns(table, given.keep, results)
+    if RowStatus.COLUMN in kept.schema.names:
+        logger.warning(
+            "%s has a column %r, which is carried over: only the summary says why rows "
+            "have no p-value. To have it in the output, too, leave that column out (keep=, "
+            "--keep), or rename it.", table.place, RowStatus.COLUMN,
+        )  # fmt: skip
     settings = {
         "columns": list(map(str, rows.columns)),
         "keep": list(map(str, kept.columns)),

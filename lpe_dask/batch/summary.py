@@ -14,6 +14,7 @@ from lpe_dask.model import Fitted
 from lpe_dask.monitoring import clopper_pearson_interval
 from lpe_dask.pvalues import dkw_band
 from lpe_dask.storage import Folder, package_versions, short_message
+from lpe_dask.tables import RowStatus
 from lpe_dask.tasks import Workers
 
 #: The version of the format of a summary; keys may be added to it.
@@ -83,6 +84,7 @@ def score_summary(
     return {
         "format": _FORMAT,
         **counts,
+        RowStatus.COLUMN: dict(zip(RowStatus.NAMES, stats.statuses.tolist(), strict=True)),
         "flagged_share": share,
         "flagged_between": between,
         **model_summary(model, check, steps.seconds),

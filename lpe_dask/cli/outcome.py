@@ -130,7 +130,7 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
         missing = [of for of in summary["values"] if of["missing"]][:3]
         named = ", ".join(f"{of['column']} {of['missing']}" for of in missing)
         lines.append(
-            f"{summary['rows_nan']} not measured: NaN or inf"
+            f"{summary['rows_nan']} without a p-value: {_statuses(summary)}"
             + (f" ({named})" if named else "")
         )
     if summary["drift"]["verdict"] is not None:
@@ -143,6 +143,12 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
             f"{band['half_width']:.3f} of those with all, {band['level']:.0%} sure"
         )
     return lines
+
+
+def _statuses(summary: dict[str, Any]) -> str:
+    """Return how many rows have each status but "ok"."""
+    counts = summary["p_value_status"].items()
+    return ", ".join(f"{n} {name}" for name, n in counts if n and name != "ok")
 
 
 def _fit_lines(summary: dict[str, Any]) -> list[str]:

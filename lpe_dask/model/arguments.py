@@ -21,6 +21,7 @@ ScaleChoice = Literal["minmax", "standard", "quantile", "minmax+quantile"] | Non
 AlgorithmChoice = Literal["auto", "brute", "pruned", "nn_descent"]
 CalibrationChoice = Literal["auto", "loo", "split", "conformal"]
 MissingChoice = Literal["error", "drop"]
+OutputChoice = Literal["p_values", "frame"]
 
 #: A text would be a sequence, too: of columns of one letter.
 Categorical = Literal["auto"] | list[Any] | tuple[Any, ...] | None

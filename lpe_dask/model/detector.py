@@ -38,12 +38,13 @@ from lpe_dask.model.arguments import (
     MetricChoice,
     MissingChoice,
     Names,
+    OutputChoice,
     Rows,
     ScaleChoice,
     ScoreArguments,
 )
 from lpe_dask.model.labels import margin
-from lpe_dask.model.lpe_parameters import reject_unknown_arguments
+from lpe_dask.model.lpe_parameters import check_choice, reject_unknown_arguments
 from lpe_dask.storage import redact_errors
 
 if TYPE_CHECKING:
@@ -525,6 +526,84 @@ class LPE(OutlierMixin, BaseEstimator):
             p_values, function, name="decision_function", dtype=np.float64
         )
 
+    @overload
+    def status(self, X: NDArray[Any]) -> NDArray[np.object_]: ...
+    @overload
+    def status(self, X: da.Array) -> da.Array: ...
+    @overload
+    def status(self, X: dd.DataFrame) -> dd.Series: ...
+    @overload
+    def status(self, X: pd.DataFrame) -> pd.Series[str]: ...
+    @overload
+    def status(self, X: Any, *, csv: Csv = None) -> Any: ...
+    @redact_errors()
+    def status(self, X: Any, *, csv: Csv = None) -> Any:
+        """Return why rows have a p-value or none; searches for nothing.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+        csv : dict, optional
+            How CSV files are read: see `score`.
+
+        Returns
+        -------
+        status : array or Series of shape (n,)
+            "ok", "missing value" or "infinite value" (also beside a missing one); of the
+            kind of ``X``, categories in pandas and Dask frames; lazy for Dask.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lpe_dask import LPE
+        >>> model = LPE(n_neighbors=1).fit(np.array([[0.0], [1.0], [5.0]]))
+        >>> model.status(np.array([[2.0], [np.nan], [-np.inf]])).tolist()
+        ['ok', 'missing value', 'infinite value']
+        """
+        return self._current().status(tables.with_csv(X, csv))
+
+    @overload
+    def score_frame(self, X: da.Array | dd.DataFrame) -> dd.DataFrame: ...
+    @overload
+    def score_frame(self, X: NDArray[Any] | pd.DataFrame) -> pd.DataFrame: ...
+    @overload
+    def score_frame(self, X: Any, *, csv: Csv = None) -> Any: ...
+    @redact_errors()
+    def score_frame(self, X: Any, *, csv: Csv = None) -> Any:
+        """Return all results of new rows as one table, by one search.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+        csv : dict, optional
+            How CSV files are read: see `score`.
+
+        Returns
+        -------
+        table : DataFrame or dask DataFrame of shape (n, 4)
+            With the index of ``X``, which for arrays counts from 0; lazy for Dask, and for
+            other libraries a table of theirs: p_value, as `score_samples` gives it;
+            statistic; is_anomaly, whether the p-value is at most alpha, NA without one; and
+            p_value_status, as `status` gives it.
+
+        Raises
+        ------
+        RuntimeError, ValueError, TypeError
+            As `score_samples`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lpe_dask import LPE
+        >>> model = LPE(n_neighbors=1, alpha=0.2).fit(np.array([[0.0], [1.0], [5.0]]))
+        >>> model.score_frame(np.array([[0.5], [90.0], [np.nan]]))
+           p_value  statistic  is_anomaly p_value_status
+        0      1.0        0.5       False             ok
+        1      0.0       85.0        True             ok
+        2      NaN        NaN        <NA>  missing value
+        """
+        return self._current().score_frame(self._new_rows(X, csv))
+
     @redact_errors()
     def check_calibration(
         self,
@@ -871,6 +950,7 @@ def score(
     columns: Any = None,
     exclude: Names | None = None,
     csv: Csv = None,
+    output: OutputChoice = "p_values",
     **arguments: Unpack[Arguments],
 ) -> Any:
     """Return the p-value of each row of a table, against the others or a nominal set.
@@ -891,6 +971,8 @@ def score(
         How CSV files at paths are read, such as ``{"separator": ";", "decimal": ","}``:
         separator, decimal, thousands, quote, comment, skip_rows, header, names, na_values,
         encoding; see ``docs/csv.md``.
+    output : {"p_values", "frame"}, default="p_values"
+        "frame": the table of `LPE.score_frame`, by one search as well.
     **arguments
         Of `LPE`. Without ``scale`` a log line says which column makes up over 90 % of the
         typical distance between nominal rows, if one does; with ``scale=None`` none does.
@@ -900,7 +982,8 @@ def score(
     p_values : array or Series of shape (n,)
         In [0, 1], the lower the more anomalous; of the kind of ``data``, with its index;
         lazy for Dask (the nominal rows are computed with at once). NaN for a row with NaN
-        or inf; without ``nominal`` such rows are an error unless ``missing="drop"``.
+        or inf; without ``nominal`` such rows are an error unless ``missing="drop"``. For
+        ``output="frame"`` what `LPE.score_frame` returns.
 
     Raises
     ------
@@ -923,6 +1006,7 @@ def score(
     Name: p_value, dtype: float64
     """
     reject_unknown_arguments("score", arguments)
+    check_choice("output", output, ("p_values", "frame"))
     data = tables.with_csv(data, csv)
     nominal = None if nominal is None else tables.with_csv(nominal, csv)
     model, measured = LPE(**arguments), tables.feature_columns(columns, exclude)
@@ -931,8 +1015,12 @@ def score(
     if measured is not None:
         learned = tables.select_columns(learned, measured, model.categorical)
     if nominal is None:
-        return model._fit(learned, for_own=True, advises=advises).p_values_
+        model._fit(learned, for_own=True, advises=advises)
+        if output == "frame":
+            return model._current().own_score_frame(learned)
+        return model.p_values_
     # The model knows which columns of a CSV are text, and all columns but some.
     if columns is not None and not tables.is_path_like(data):
         data = tables.select_columns(data, columns, model.categorical)
-    return model._fit(learned, advises=advises).score_samples(data)
+    model._fit(learned, advises=advises)
+    return model.score_frame(data) if output == "frame" else model.score_samples(data)

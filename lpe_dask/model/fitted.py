@@ -27,6 +27,7 @@ from lpe_dask.model.calibration_split import CalibrationSplit
 from lpe_dask.model.certificate import ApproximationSettings, Certificate
 from lpe_dask.model.labels import labels, labels_within, threshold
 from lpe_dask.model.nominal_scores import NominalScores, StoredNominalScores
+from lpe_dask.model.score_table import log_densities, score_rows, score_table
 from lpe_dask.model.validity import choose_calibration, learned_components
 from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference, Statistic
@@ -35,9 +36,11 @@ from lpe_dask.tables import (
     ColumnOffsets,
     FileTable,
     InputKind,
+    RowStatus,
     Table,
     ValueRanges,
     is_path_like,
+    map_to_frame,
     map_values,
     open_features,
 )
@@ -204,6 +207,44 @@ class Fitted:
                 table, weight=calibration.weight, approximation=approximation
             )
             return calibration.p_values(compared)
+
+    def status(self, X: Any) -> Any:
+        """Return the result of `LPE.status`."""
+        with _call_for(X):
+            return RowStatus.named(self.table(X).status_codes())
+
+    def score_frame(self, X: Any) -> Any:
+        """Return the result of `LPE.score_frame`."""
+        calibration = self.calibration
+        with _call_for(X):
+            table, approximation = self._audited(self.table(X))
+            statistic = self.reference.measure_table(table, approximation=approximation)
+            values, weigh = [statistic, table.status_codes()], None
+            if calibration.weight is not None:
+                weigh = partial(calibration.weight.weigh, n_features=self.n_features)
+                values.append(
+                    table.map_rows(
+                        log_densities, calibration.weight, name="logs", dtype=np.float64
+                    )
+                )
+            function = partial(
+                score_rows, p_values=calibration.function(), weigh=weigh, offset=self.offset
+            )
+            return map_to_frame(values, function, calibration.shared)
+
+    def own_score_frame(self, X: Any) -> Any:
+        """Return the same of the nominal rows among themselves; ``X`` has them."""
+        names, kind = ["p_value", "statistic"], self.nominal
+        with _call_for(X):
+            own = self.nominal_scores.known()
+            if own.others is None and kind.frame is not None:
+                values = [own.series(kind, name, self.calibration) for name in names]
+            else:
+                found: Any = self.blocks()[::-1]
+                found = found if kind.is_lazy else compute(*found)
+                values = list(map(kind.restore, found, names))
+            values.append(self.table(X).status_codes())
+            return map_to_frame(values, partial(score_table, offset=self.offset))
 
     def exact_scores(
         self, rows: NDArray[np.generic]

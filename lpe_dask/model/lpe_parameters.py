@@ -156,6 +156,12 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
             raise ParameterError(problem, *names)
 
 
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raise `ParameterError` if the value of an argument is none of the choices."""
+    if (problem := Parameter(choices=choices).problem(name, value)) is not None:
+        raise ParameterError(problem, name)
+
+
 def _is_number(value: Any, kind: type = Real) -> bool:
     # To Python, True is a number; here it is a mistake.
     return isinstance(value, kind) and not isinstance(value, bool)

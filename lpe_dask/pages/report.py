@@ -28,6 +28,9 @@ _N_COLUMNS = (20, 10, 5, 3)
 #: Columns with missing values that are named in the first card.
 _N_MISSING = 3
 
+#: Statuses of rows without a p-value.
+_STATUSES = ("missing value", "infinite value")
+
 #: The longest path that a page has.
 _PATH_LENGTH = 100
 
@@ -111,6 +114,7 @@ def report_page(summary: Mapping[str, Any]) -> str:
         "rows": content.items("reasons.rows", _N_ROWS),
         "runs": content.items("drift.state.runs", _N_RUNS, last=True),
         "values": content.items("values"), "missing": _missing(content),
+        "statuses": [of for of in _STATUSES if content.real(f"p_value_status.{of}")],
         "attention": list(_attention(content)), "pictures": _pictures(content),
         "up_to_alpha": _up_to_alpha(content), "has_pictures": has_pictures(),
         "style": style(), "version": version("lpe-dask"),

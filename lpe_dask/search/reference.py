@@ -46,7 +46,7 @@ from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import MemoryEstimate, plan_for_active_workers
 from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.tables import Table, systematic_sample
+from lpe_dask.tables import NominalRows, Table
 from lpe_dask.tasks import LocalValue, Workers, compute, freeze, to_task
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Reference:
         """
         plan = plan_for_active_workers(shape, wait=True)
         if shape.is_indexed:  # lists of near rows depend on the basis, that on the sample
-            sample = systematic_sample(source())
+            sample = NominalRows.systematic_sample(source())
         space = choose_space(sample, preparation, plan, algorithm)
         entry = None
         if plan.is_spooled:

@@ -2,7 +2,8 @@
 
     column --distinct--> its different values, and which of them each row has
                  --coded--> float32: the number of its level, -1.0 for a level that no
-                            nominal row has, NaN for a missing value
+                            nominal row has, NaN for a missing value, inf for an
+                            infinite one
 
 Levels have types: the text "1", the whole number 1 and True are different ones.
 """
@@ -97,7 +98,7 @@ def coded(
     if fitted is not None:
         check_kind(kind, fitted, label)
     numbers = {level: number for number, level in enumerate(levels)}
-    codes = [np.nan if v is None else numbers.get(v, -1) for v in found]
+    codes = [np.inf if v is None else numbers.get(v, -1) for v in found]
     if is_nominal and -1 in codes:
         raise ValueError(rows_changed_message(f"has other values in {label}"))
     # The last one is that of missing values, whose position is -1.

@@ -118,6 +118,17 @@ def to_library(values: NDArray[Any], name: str, kind: str) -> Any:
     return nw.new_series(name, values, backend=backend).to_native()
 
 
+def frame_to_library(frame: pd.DataFrame, like: Any) -> Any:
+    """Return the rows of a frame, without index, as a table of the library of a series."""
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+    if isinstance(like, pa.Array | pa.ChunkedArray):
+        return table
+    import narwhals as nw
+
+    backend = nw.from_native(like, series_only=True).implementation
+    return nw.from_arrow(table, backend=backend).to_native()
+
+
 def _check_is_table(X: Any) -> None:
     """Raise TypeError for what has rows, but is no table of them."""
     first = X[0] if isinstance(X, list | tuple) and len(X) > 0 else X

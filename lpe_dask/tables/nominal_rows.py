@@ -121,6 +121,21 @@ class NominalRows:
         """
         return self.rows if self.reread is None else self.reread()
 
+    @staticmethod
+    def systematic_sample(rows: da.Array) -> NDArray[np.generic]:
+        """Return up to `SAMPLE_ROWS` rows, the same however all are divided; computes.
+
+        Parameters
+        ----------
+        rows : dask array of shape (n_rows, n_features)
+            With known chunks.
+        """
+        n_rows = rows.shape[0]
+        n_sampled = min(n_rows, SAMPLE_ROWS)
+        numbers = np.arange(n_sampled) * n_rows // n_sampled
+        (sample,) = compute(select_rows(rows, numbers))
+        return np.asarray(sample)
+
     @property
     def n_dropped(self) -> int:
         """Rows of the input that had NaN or inf."""
@@ -198,20 +213,6 @@ def select_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
     sizes = tuple(int(starts[i + 1] - starts[i]) for i in used)
     chunks = (sizes, *rows.chunks[1:])
     return new_array("take", tasks, [rows, *chosen[:1]], chunks, meta_of(rows))
-
-
-def systematic_sample(rows: da.Array) -> NDArray[np.generic]:
-    """Return up to `SAMPLE_ROWS` rows, the same however all are divided; computes.
-
-    Parameters
-    ----------
-    rows : dask array of shape (n_rows, n_features)
-        With known chunks.
-    """
-    n_rows = rows.shape[0]
-    n_sampled = min(n_rows, SAMPLE_ROWS)
-    (sample,) = compute(select_rows(rows, np.arange(n_sampled) * n_rows // n_sampled))
-    return np.asarray(sample)
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

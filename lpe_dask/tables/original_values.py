@@ -27,7 +27,7 @@ def original_values(
     columns |= minima.original(rows)
     for place, levels in zip(categories.places, categories.levels, strict=True):
         named = np.array([*levels, None], dtype=object)  # the last for a row without one
-        codes = np.where(np.isnan(rows[:, place]), -1, rows[:, place]).astype(np.int64)
+        codes = np.where(np.isfinite(rows[:, place]), rows[:, place], -1).astype(np.int64)
         columns[place] = named[codes]
     return pd.DataFrame(columns)
 

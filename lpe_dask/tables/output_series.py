@@ -118,20 +118,21 @@ def map_values(
         Of the result.
     """
     if isinstance(values, np.ndarray):
-        return function(values, *map(_unwrapped, arguments))
+        return function(values, *map(unwrapped, arguments))
     if isinstance(values, pd.Series):
-        return _on_series(values, function, name, *map(_unwrapped, arguments))
+        return _on_series(values, function, name, *map(unwrapped, arguments))
     if isinstance(values, da.Array):
         return map_blocks([values], function, *arguments, name=name, dtype=dtype)
     if (found := from_library(values)) is not None:
         array, restore = found
-        return restore(function(array, *map(_unwrapped, arguments)), name)
+        return restore(function(array, *map(unwrapped, arguments)), name)
     entered = [to_task(argument, "lpe-shared") for argument in arguments]
     meta = _empty_series(name, dtype)
     return map_partitions(values, _on_series, function, name, *entered, meta=meta)
 
 
-def _unwrapped(argument: Any) -> Any:
+def unwrapped(argument: Any) -> Any:
+    """Return an argument of `map_values` as functions take it."""
     return argument.value if isinstance(argument, LocalValue) else argument
 
 
@@ -164,10 +165,39 @@ def map_blocks(
     return new_array(name, tasks, [*arrays, *entered], chunks, np.empty(0, dtype))
 
 
+def map_frame_rows(
+    frame: Any,
+    function: Callable[..., Any],
+    *arguments: Any,
+    rows: da.Array,
+    name: str,
+    dtype: Any,
+) -> Any:
+    """Return a function of the rows of a dask DataFrame of numbers as a dask Series.
+
+    Parameters as for `map_blocks`; ``rows`` are those of the frame.
+    """
+    entered = [to_task(argument, "lpe-shared") for argument in arguments]
+    meta = _empty_series(name, dtype)
+    return map_partitions(
+        frame, _on_rows, function, name, rows.dtype.type, *entered, meta=meta
+    )
+
+
 def _on_series(
     values: pd.Series, function: Callable[..., Any], name: str, *arguments: Any
 ) -> pd.Series:
     return pd.Series(function(values.to_numpy(), *arguments), values.index, name=name)
+
+
+def _on_rows(
+    frame: pd.DataFrame,
+    function: Callable[..., Any],
+    name: str,
+    dtype: type[np.floating],
+    *arguments: Any,
+) -> pd.Series:
+    return pd.Series(function(float_rows(frame, dtype), *arguments), frame.index, name=name)
 
 
 # Nominal rows

@@ -30,9 +30,15 @@ from lpe_dask.tables.interop import as_table
 from lpe_dask.tables.levels import learn_categories
 from lpe_dask.tables.numeric import check_numeric, float_rows, number_type
 from lpe_dask.tables.original_values import original_values
-from lpe_dask.tables.output_series import to_dask_series, to_verified_series
+from lpe_dask.tables.output_series import (
+    map_blocks,
+    map_frame_rows,
+    to_dask_series,
+    to_verified_series,
+)
 from lpe_dask.tables.partitions import RowEncoder, frame_of_part, rows_of_part
 from lpe_dask.tables.row_checks import validated_rows
+from lpe_dask.tables.row_status import RowStatus, status_codes
 from lpe_dask.tables.sources import Source, object_columns, open_source
 from lpe_dask.tables.value_types import check_value_types, column_label, kind_of_type
 from lpe_dask.tasks import (
@@ -226,6 +232,29 @@ class Table:
         """
         types = self.types if types is None else types
         return original_values(rows, types, self.categories or Categories(), self.minima)
+
+    def map_rows(
+        self, function: Callable[..., Any], *arguments: Any, name: str, dtype: Any
+    ) -> Any:
+        """Return a function of each row, in the kind of the input; lazily for Dask.
+
+        Parameters
+        ----------
+        function : callable
+            From rows of shape (n, n_features) to an array of shape (n,).
+        arguments, name, dtype
+            As for `output_series.map_values`.
+        """
+        if self.frame is not None:
+            return map_frame_rows(
+                self.frame, function, *arguments, rows=self.rows, name=name, dtype=dtype
+            )
+        found = map_blocks([self.rows], function, *arguments, name=name, dtype=dtype)
+        return self.restore(found, name)
+
+    def status_codes(self) -> Any:
+        """Return the number of the status of each row, in the kind of the input."""
+        return self.map_rows(status_codes, name=RowStatus.COLUMN, dtype=np.int8)
 
     def validated_rows(self, sizes: Sequence[int], checksums: Sequence[int]) -> da.Array:
         """Return the rows, lazily, in the chunks of their first reading.

@@ -102,6 +102,15 @@ class FileTable:
     index: pd.RangeIndex | None
     differing: dict[str, str] = field(default_factory=dict)
 
+    @staticmethod
+    def exists_at(path: str | PathLike[str]) -> bool:
+        """Return whether there is a file of a table at a path."""
+        try:
+            _files_at(fspath(path))
+        except FileNotFoundError:
+            return False
+        return True
+
     @property
     def place(self) -> str:
         """Where it is, as a message has it."""
@@ -332,15 +341,6 @@ def is_path_like(X: Any) -> bool:
 def format_paths(path: Paths) -> str:
     """Return the paths of a table as a message has them."""
     return redact(" and ".join(as_paths(path)))
-
-
-def path_exists(path: str | PathLike[str]) -> bool:
-    """Return whether there is a file of a table at ``path``."""
-    try:
-        _files_at(fspath(path))
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def as_paths(path: Paths) -> list[str]:

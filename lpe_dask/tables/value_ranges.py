@@ -11,6 +11,7 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
+from lpe_dask.tables.row_status import status_codes
 from lpe_dask.tasks import new_tasks
 
 
@@ -82,11 +83,13 @@ def ranges_of(blocks: Sequence[BlockRanges]) -> ValueRanges:
 
 def new_values(
     rows: NDArray[np.generic], ranges: ValueRanges
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
     """Return how many values of each column are missing, and how many no nominal row has.
 
-    That is numbers beyond the least or the largest, and codes of -1.
+    The latter are numbers beyond the least or the largest, and codes of -1. And the numbers
+    of the statuses of the rows.
     """
     is_known = np.isfinite(rows)
     is_unseen = (rows < np.array(ranges.low)) | (rows > np.array(ranges.high))
-    return (~is_known).sum(axis=0), (is_unseen & is_known).sum(axis=0)
+    n_missing, n_unseen = (~is_known).sum(axis=0), (is_unseen & is_known).sum(axis=0)
+    return n_missing, n_unseen, status_codes(rows)

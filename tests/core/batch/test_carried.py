@@ -125,6 +125,7 @@ def test_score_files__carries_over_every_type(tmp_path, model, missing, decides)
         "p_value",
         "statistic",
         "is_anomaly",
+        "p_value_status",
         *(["q_value"] if "fdr" in decides else []),
     ]
     for name in given.schema.names:
@@ -199,7 +200,8 @@ def test_score_files__keeps_the_index(tmp_path, model, kind, edges, keep):
     assert len(list((tmp_path / "out").glob("part-*"))) == len(edges) + 1
     pd.testing.assert_index_equal(actual.index, frame.index, exact="equiv")
     names = ["x", "note"] if keep is None else keep
-    assert list(actual.columns) == [*names, "p_value", "statistic", "is_anomaly"]
+    results = ["p_value", "statistic", "is_anomaly", "p_value_status"]
+    assert list(actual.columns) == [*names, *results]
     if kind == "range":  # Dask knows no levels
         again = dd.read_parquet(tmp_path / "out")["p_value"].compute()
         assert again.tolist() == actual["p_value"].tolist()

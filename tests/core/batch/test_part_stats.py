@@ -29,8 +29,9 @@ def scored(draw):
 
 
 def values_of(rows):
-    """Counts of one column, as if 1 were missing and 2 were unseen."""
-    return np.array([(rows == 1).sum()]), np.array([(rows == 2).sum()])
+    """Counts of one column, as if 1 were missing and 2 were unseen; and of two statuses."""
+    counts = [(rows == value).sum() for value in (1, 2, 0, np.inf)]
+    return np.array(counts[:1]), np.array(counts[1:2]), np.array(counts[2:])
 
 
 def stats_of(p_values, statistic, edges, graph):
@@ -51,8 +52,9 @@ def test_merge__does_not_depend_on_how_rows_are_cut(table, graph):
 
     assert parts.counts == whole.counts
     np.testing.assert_array_equal(parts.bins, whole.bins)
-    assert (parts.missing, parts.unseen) == values_of(statistic)
-    assert (whole.missing, whole.unseen) == values_of(statistic)
+    for stats in (parts, whole):
+        found = stats.missing, stats.unseen, stats.statuses
+        np.testing.assert_equal(found, values_of(statistic))
     places = np.array(edges)[parts.top["part"]] + parts.top["place"]
     pd.testing.assert_frame_equal(parts.top.assign(part=0, place=places), whole.top)
 
@@ -78,6 +80,6 @@ def test_from_json__is_what_was_converted(table):
     copy = PartStats.from_json(json.loads(json.dumps(stats.as_json())))
 
     assert copy.counts == stats.counts
-    for name in ("bins", "missing", "unseen"):
+    for name in ("bins", "missing", "unseen", "statuses"):
         np.testing.assert_array_equal(getattr(copy, name), getattr(stats, name))
     pd.testing.assert_frame_equal(copy.top, stats.top)

@@ -34,7 +34,7 @@ def test_score_files__q_value_stands_last_and_hides_no_column(tables, tmp_path):
     rows = pd.read_parquet(tables["data"]).assign(q_value="of the input")
     rows.to_parquet(tmp_path / "rows.parquet")
     given = {**tables, "data": tmp_path / "rows.parquet", "n_neighbors": 5}
-    results = ["p_value", "statistic", "is_anomaly"]
+    results = ["p_value", "statistic", "is_anomaly", "p_value_status"]
 
     with pytest.raises(ValueError, match=r"has \['q_value'\] already.*keep="):
         score_files(**given, output=tmp_path / "refused", fdr=0.1)

@@ -79,7 +79,8 @@ def test_run__fits_saves_and_scores(caplog):
     summary = run(WITH_MODEL)
 
     pd.testing.assert_series_equal(scored()["p_value"], expected(n_neighbors=3))
-    assert list(scored().columns) == ["id", "p_value", "statistic", "is_anomaly"]
+    results = ["p_value", "statistic", "is_anomaly", "p_value_status"]
+    assert list(scored().columns) == ["id", *results]
     assert summary["alpha"] == 0.1
     assert summary["flagged"] == (scored()["p_value"] <= 0.1).sum()
     assert lpe_dask.load("model").n_neighbors_ == 3

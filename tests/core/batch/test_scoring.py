@@ -11,6 +11,8 @@ import dask
 import fsspec
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
@@ -18,12 +20,13 @@ from choosing import mostly_full
 from lpe_dask.batch import fit, parts
 from lpe_dask.batch.api import score_files, score_job
 from lpe_dask.batch.errors import RunError
+from lpe_dask.batch.explanations import explain_output
 from lpe_dask.batch.runs import Run
 from lpe_dask.monitoring import clopper_pearson_interval
 from lpe_dask.tasks import worker_pool
 from storages import CountingFileSystem
 
-RESULTS = ["p_value", "statistic", "is_anomaly"]
+RESULTS = ["p_value", "statistic", "is_anomaly", "p_value_status"]
 
 #: What tells about a run, in its output.
 ABOUT = ["_reasons.pqt", "_report.html", "_summary.json"]
@@ -97,7 +100,8 @@ def test_score_files__writes_a_part_for_each_partition_and_the_summary():
     part = scored(OUT / names[1])
     assert part.index.tolist() == [104, 105, 106, 107]
     assert list(part.columns) == ["name", *RESULTS]
-    assert part[RESULTS].dtypes.astype(str).tolist() == ["float64", "float64", "boolean"]
+    types = part[RESULTS].dtypes.astype(str).tolist()
+    assert types == ["float64", "float64", "boolean", "category"]
     stored = json.loads((OUT / "_summary.json").read_text())
     assert stored == {**summary, "parameters": stored["parameters"]}
     assert stored["parameters"]["metric_params"] == {"w": [1.0, 2.0]}
@@ -128,6 +132,7 @@ def test_score_files__summary_says_what_was_done(tmp_path):
         "format": 1,
         "rows": 10,
         "rows_nan": 0,
+        "p_value_status": {"ok": 10, "missing value": 0, "infinite value": 0},
         "nominal_rows": 40,
         "dropped_rows": 0,
         "algorithm_": "brute",
@@ -162,12 +167,54 @@ def test_score_files__flags_nothing_it_cannot_measure():
 
 
 def test_score_files__keeps_the_length_when_it_drops_rows_that_it_scores():
-    pd.DataFrame({"x": [0.0, np.nan, 2.0, 3.0]}).to_parquet("rows.parquet")
+    pd.DataFrame({"x": [0.0, np.nan, 2.0, -np.inf]}).to_parquet("rows.parquet")
 
-    summary = score(data="rows.parquet", nominal=None, missing="drop")
+    summary = score(data="rows.parquet", nominal=None, missing="drop", n_neighbors=1)
 
-    assert scored()["p_value"].isna().tolist() == [False, True, False, False]
-    assert (summary["rows"], summary["rows_nan"], summary["dropped_rows"]) == (4, 1, 1)
+    assert scored()["p_value"].isna().tolist() == [False, True, False, True]
+    assert scored()["p_value_status"].tolist() == [
+        "ok",
+        "missing value",
+        "ok",
+        "infinite value",
+    ]
+    assert (summary["rows"], summary["rows_nan"], summary["dropped_rows"]) == (4, 2, 2)
+    assert [*summary["p_value_status"].values()] == [2, 1, 1]
+
+
+@pytest.mark.parametrize("fdr", [None, 0.5])
+def test_score_files__says_of_each_row_why_it_has_no_p_value(fdr):
+    gaps = {"x": [0.0, np.nan, np.inf, 9.0, 2.0], "y": [0.0, 1.0, np.nan, 9.0, np.nan]}
+    pd.DataFrame(gaps).to_parquet("rows.parquet", row_group_size=2)
+    expected = ["ok", "missing value", "infinite value", "ok", "missing value"]
+
+    summary = score(data="rows.parquet", fdr=fdr)
+
+    assert scored()["p_value_status"].tolist() == expected
+    counts = {name: expected.count(name) for name in dict.fromkeys(expected)}
+    assert summary["p_value_status"] == counts
+    schema = pq.read_schema(OUT / "part-00000.parquet")
+    assert schema.field("p_value_status").type == pa.dictionary(pa.int8(), pa.string())
+
+
+def test_score_files__carries_over_a_column_of_the_name_of_the_statuses(caplog):
+    """A run that was possible before there were statuses still is."""
+    numbers = np.array([np.nan, *range(59)])
+    rows = pd.DataFrame({"x": numbers, "y": numbers, "p_value_status": ["a", "b"] * 30})
+    rows.to_parquet("rows.parquet")
+
+    summary = score(data="rows.parquet", columns=["x", "y"], **MODEL)
+
+    assert list(scored().columns) == ["x", "y", "p_value_status", *RESULTS[:3]]
+    assert scored()["p_value_status"].tolist() == ["a", "b"] * 30
+    assert summary["p_value_status"] == {"ok": 59, "missing value": 1, "infinite value": 0}
+    assert "only the summary says why rows have no p-value" in caplog.text
+    reasons = explain_output(OUT, top=55)  # more than the run knows
+    assert reasons["row"].nunique() == 55
+    caplog.clear()
+    score(data="rows.parquet", columns=["x", "y"], keep=["x"], output="other")
+    assert scored("other")["p_value_status"].tolist() == ["missing value", *["ok"] * 59]
+    assert "p_value_status" not in caplog.text
 
 
 @pytest.mark.parametrize("has_nominal", [False, True])
@@ -206,7 +253,7 @@ def test_score_files__scores_no_rows():
 
     assert names_in(OUT) == [*ABOUT[1:], "part-00000.parquet"]
     dtypes = scored().dtypes.astype(str).tolist()
-    assert dtypes[-3:] == ["float64", "float64", "boolean"]
+    assert dtypes[-4:] == ["float64", "float64", "boolean", "category"]
     assert scored().index.name == "row"
     assert (summary["rows"], summary["flagged_share"]) == (0, None)
 
@@ -327,6 +374,8 @@ def test_score_files__sees_that_workers_write_to_another_place(monkeypatch):
     """As they do when OUT is a folder of each machine."""
 
     def write_elsewhere(part, statistic, p_value, values, offset, stats_of, *rest):
+        statuses = np.zeros(3, np.int64)
+        values = (*values[:2], statuses)
         return stats_of(rest[-1], p_value, statistic, p_value < 0, values)
 
     monkeypatch.setattr(parts, "_write_part", write_elsewhere)

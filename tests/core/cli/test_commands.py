@@ -128,7 +128,8 @@ def test_score__has_the_defaults_of_the_library_and_hands_on_what_is_given(optio
 
     assert result.exit_code == 0, result.output
     assert summary()["parameters"] == lpe_dask.LPE(**options).get_params()
-    assert list(pd.read_parquet("out").columns) == ["p_value", "statistic", "is_anomaly"]
+    results = ["p_value", "statistic", "is_anomaly", "p_value_status"]
+    assert list(pd.read_parquet("out").columns) == results
 
 
 # What is printed
@@ -186,7 +187,7 @@ def test_score__tells_what_it_could_not_measure():
 
     result = score("--missing", "drop")
 
-    assert "2 not measured: NaN or inf" in result.stderr
+    assert "2 without a p-value: 2 missing value" in result.stderr
     assert "1 nominal rows dropped: NaN or inf" in result.stderr
 
 
@@ -268,7 +269,7 @@ def test_score__replaces_its_own_output_only_on_request():
     assert "exists" in message(score())
 
     assert score("--overwrite", "--keep", "").exit_code == 0
-    assert len(pd.read_parquet("out").columns) == 3
+    assert len(pd.read_parquet("out").columns) == 4
 
 
 # What fails after the start: exit code 1; what may be tried later: 75

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
+from lpe_dask.tables.row_status import status_codes
 from lpe_dask.tables.value_ranges import (
     BlockRanges,
     ValueRanges,
@@ -54,7 +55,9 @@ def test_unseen__are_counted_as_defined(nominal, rows, chunk):
     with dask.config.set(scheduler="sync"):
         counted = dask.compute(*ranges.count_new(da.from_array(array, (chunk, 3))))
 
-    missing, unseen = np.sum(counted, axis=0)
+    missing, unseen = (sum(of) for of in list(zip(*counted, strict=True))[:2])
+    codes = np.concatenate([of[2] for of in counted])
+    np.testing.assert_array_equal(codes, status_codes(array))
     for place, column in enumerate(array.T):
         finite = column[np.isfinite(column)]
         low, high = ranges.low[place], ranges.high[place]
@@ -70,7 +73,7 @@ def test_unseen__of_numbers_of_any_type(kind):
         *ValueRanges((0, 1), (1, 1), ()).count_new(da.from_array(rows))
     )
 
-    assert [of.tolist() for of in counts] == [[0, 0], [0, 1]]
+    assert [of.tolist() for of in counts] == [[0, 0], [0, 1], [0, 0, 0]]
 
 
 @pytest.mark.parametrize("chunk", [7, 40])
