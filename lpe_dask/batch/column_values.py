@@ -50,9 +50,12 @@ class ColumnValues:
 
         ``table`` has the rows to score; None where these are the nominal ones.
         """
-        if table is None and self.model.n_dropped > 0:
-            table = self.model.table(self.frame)
-        return None if table is None else self.model.ranges.count_new(table.rows)
+        model = self.model
+        if table is None and (model.n_dropped > 0 or model.measures_gaps):
+            table = model.table(self.frame)
+        if table is None:
+            return None
+        return model.ranges.count_new(table.rows, measures_gaps=model.measures_gaps)
 
     def nominal(self) -> list[NominalColumn]:
         """Return the values of nominal rows in each column."""

@@ -158,7 +158,7 @@ def _learned_preparation(
 
     rows = nominal.rows.map_blocks(counted, meta=meta_of(nominal.rows))
     try:
-        preparation = fit.learn_preparation(rows, labels, places)
+        preparation = fit.learn_preparation(rows, labels, places, nominal.sample)
     except ValueError:
         if fit.parameters["metric_params"]:
             raise

@@ -20,7 +20,7 @@ MetricChoice = Literal["euclidean", "seuclidean", "mahalanobis", "geodesic"]
 ScaleChoice = Literal["minmax", "standard", "quantile", "minmax+quantile"] | None
 AlgorithmChoice = Literal["auto", "brute", "pruned", "nn_descent"]
 CalibrationChoice = Literal["auto", "loo", "split", "conformal"]
-MissingChoice = Literal["error", "drop"]
+MissingChoice = Literal["error", "drop", "measure"]
 OutputChoice = Literal["p_values", "frame"]
 
 #: A text would be a sequence, too: of columns of one letter.

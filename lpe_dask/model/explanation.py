@@ -121,7 +121,7 @@ class Explanation:
         names = fitted.columns or list(names or range(fitted.n_features))
         in_input_types = partial(table.original, types=list(values.dtypes))
         nominal, usual = in_input_types(found.nearest), typical.usual
-        texts = _usual_texts(usual.quantiles, usual.frequent, in_input_types)
+        texts = _usual_texts(usual, in_input_types)
         return cls(
             [names[place] for place in shown],
             values.iloc[:, shown],
@@ -170,13 +170,10 @@ def explain(fitted: Fitted, X: Any, top: int, rows: Rows | None = None) -> pd.Da
     return found.table(int(top))
 
 
-def _usual_texts(
-    quantiles: NDArray[np.float64],
-    frequent: list[list[tuple[float, float]]],
-    in_input_types: Any,
-) -> list[str]:
+def _usual_texts(usual: Any, in_input_types: Any) -> list[str]:
     """Return the typical values of each column; see `TypicalValues`."""
-    low, median, high = in_input_types(quantiles).to_numpy(object)
+    frequent = usual.frequent
+    low, median, high = in_input_types(usual.quantiles).to_numpy(object)
     n_columns, most = len(frequent), max(map(len, frequent))
     ranked = np.full((most, n_columns), np.nan)
     for place, of_column in enumerate(frequent):
@@ -190,6 +187,8 @@ def _usual_texts(
             for i, of in enumerate(of_column)
         )
         text = ", ".join(shares) or f"{first} to {last}, median {middle}"
+        if not of_column and 0 < usual.missing[place] < 1:
+            text += f", missing {_percent(usual.missing[place])}"
         texts.append(text)
     return texts
 
@@ -208,6 +207,8 @@ def _numbers(quantiles: list[Any]) -> list[str]:
 
 def _level(value: Any) -> str:
     """Return a frequent value, shortened."""
+    if pd.isna(value):
+        return "missing"
     text = f"{value:.10g}" if isinstance(value, float) else str(value)
     return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
 
@@ -234,7 +235,7 @@ def nearest_nominal(
     own = None if places is None else reference_ids(fitted, places)
     queries = _table_of(fitted, values).rows
     found, (in_numbers,) = fitted.reference.nearest(queries, int(n), own), compute(queries)
-    is_measured = np.isfinite(in_numbers).all(axis=1)
+    is_measured = fitted.is_measured(in_numbers)
     if rows is None:
         _warn_of_fitted_rows(found.distances[:, 0])
     distances = np.where(is_measured[:, None], found.distances, np.nan)

@@ -131,6 +131,11 @@ class Fitted:
         return self.reference.shape.n_read_features
 
     @property
+    def measures_gaps(self) -> bool:
+        """Whether rows with missing values are measured."""
+        return self.reference.space.preparation.fill is not None
+
+    @property
     def n_numbers(self) -> int:
         """Columns of the rows that are not categorical."""
         return self.n_features - len(self.reference.space.preparation.categorical)
@@ -211,7 +216,9 @@ class Fitted:
     def status(self, X: Any) -> Any:
         """Return the result of `LPE.status`."""
         with _call_for(X):
-            return RowStatus.named(self.table(X).status_codes())
+            return RowStatus.named(
+                self.table(X).status_codes(measures_gaps=self.measures_gaps)
+            )
 
     def score_frame(self, X: Any) -> Any:
         """Return the result of `LPE.score_frame`."""
@@ -219,7 +226,10 @@ class Fitted:
         with _call_for(X):
             table, approximation = self._audited(self.table(X))
             statistic = self.reference.measure_table(table, approximation=approximation)
-            values, weigh = [statistic, table.status_codes()], None
+            values, weigh = (
+                [statistic, table.status_codes(measures_gaps=self.measures_gaps)],
+                None,
+            )
             if calibration.weight is not None:
                 weigh = partial(calibration.weight.weigh, n_features=self.n_features)
                 values.append(
@@ -243,8 +253,15 @@ class Fitted:
                 found: Any = self.blocks()[::-1]
                 found = found if kind.is_lazy else compute(*found)
                 values = list(map(kind.restore, found, names))
-            values.append(self.table(X).status_codes())
+            values.append(self.table(X).status_codes(measures_gaps=self.measures_gaps))
             return map_to_frame(values, partial(score_table, offset=self.offset))
+
+    def is_measured(self, rows: NDArray[np.generic]) -> NDArray[np.bool_]:
+        """Return which rows of numbers and codes are measured."""
+        is_usable = np.isfinite(rows)
+        if self.measures_gaps:
+            is_usable |= np.isnan(rows)
+        return np.asarray(is_usable.all(axis=1))
 
     def exact_scores(
         self, rows: NDArray[np.generic]

@@ -161,7 +161,11 @@ class FitPlan:
         )  # fmt: skip
 
     def learn_preparation(
-        self, rows: da.Array, labels: Sequence[str], places: Sequence[int]
+        self,
+        rows: da.Array,
+        labels: Sequence[str],
+        places: Sequence[int],
+        sample: NDArray[np.generic],
     ) -> Preparation:
         """Learn scale and metric from rows; computes. See `learn_preparation`.
 
@@ -172,14 +176,18 @@ class FitPlan:
             What to call the columns in an error.
         places : sequence of int
             The categorical columns.
+        sample : ndarray of shape (n_sampled, n_features)
+            Some nominal rows.
         """
+        measures_gaps = self.parameters["missing"] == "measure"
         scale, metric, given, seed = (
             self.parameters[name]
             for name in ("scale", "metric", "metric_params", "random_state")
         )
         return learn_preparation(
-            rows, scale, metric, given, labels, categorical=places, random_state=seed
-        )
+            rows, scale, metric, given, labels, categorical=places, random_state=seed,
+            sample=sample if measures_gaps else None,
+        )  # fmt: skip
 
 
 def largest_search(
@@ -338,8 +346,9 @@ class _Search:
         # Were the rows to measure among those a scaling is learned from, they would no
         # longer be exchangeable with new ones.
         preparation = self.plan.learn_preparation(
-            searched() if division.is_held_out else rows, self.labels, self.places
-        )
+            searched() if division.is_held_out else rows, self.labels, self.places,
+            self.nominal.sample,
+        )  # fmt: skip
         numbers = division.calibration
         if division.calibration_pool is not None:
             part = self._part(division.calibration_pool)

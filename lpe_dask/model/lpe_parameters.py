@@ -20,7 +20,7 @@ from lpe_dask.model.calibration_split import INCLUDES_SELF
 
 #: metric -> the parameters that it takes.
 METRIC_PARAMS = {
-    "euclidean": ("w",),
+    "euclidean": ("w", "w_missing"),
     "seuclidean": ("V",),
     "mahalanobis": ("VI",),
     "geodesic": ("n_neighbors", "graph"),
@@ -194,6 +194,7 @@ def _contradictions(given: Any) -> Iterator[_Contradiction]:
     """Yield all that are checked; the message of the first that holds is raised."""
     yield from _metric_contradictions(given)
     yield from _graph_contradictions(given)
+    yield from _gap_contradictions(given)
     yield from _category_contradictions(given)
 
 
@@ -263,21 +264,44 @@ def _graph_contradictions(given: Any) -> Iterator[_Contradiction]:
     )  # fmt: skip
 
 
+def _gap_contradictions(given: Any) -> Iterator[_Contradiction]:
+    weight = dict(given.metric_params or {}).get("w_missing")
+    yield (
+        weight is not None and not (_is_number(weight) and 0 <= weight < math.inf),
+        f"metric_params['w_missing']={weight!r} must be a number of at least 0: what a "
+        f"squared distance grows by where one of two values is missing.",
+        "metric_params",
+    )  # fmt: skip
+    yield (
+        weight is not None and given.missing != "measure",
+        f"metric_params['w_missing']={weight!r} is for missing='measure', but "
+        f"missing={given.missing!r}. Give missing='measure' (--missing measure), or leave "
+        f"w_missing out.",
+        "metric_params", "missing",
+    )  # fmt: skip
+
+
 def _category_contradictions(given: Any) -> Iterator[_Contradiction]:
     has_rule = given.graph == "radius" and given.radius is None
     has_density = given.anomaly_log_density is not None
+    measures_gaps = given.missing == "measure"
     for name, is_refused, remedy in (
         ("metric", given.metric != "euclidean", "metric='euclidean', with a scale"),
         ("radius", has_rule, "a radius: the rule is for numbers"),
         ("algorithm", given.algorithm == "nn_descent", "an exact algorithm ('auto')"),
-        ("anomaly_log_density", has_density, "columns of numbers only"),
+        ("anomaly_log_density", has_density, "no density: it is of numbers"),
     ):
-        yield (
-            bool(given.categorical) and is_refused,
-            f"categorical={given.categorical!r} does not go with "
-            f"{name}={getattr(given, name)!r}. Give {remedy}, or leave out categorical.",
-            "categorical", name,
-        )  # fmt: skip
+        for other, is_given in (
+            ("categorical", given.categorical),
+            ("missing", measures_gaps),
+        ):
+            value = getattr(given, other)
+            yield (
+                bool(is_given) and is_refused,
+                f"{other}={value!r} does not go with {name}={getattr(given, name)!r}. Give "
+                f"{remedy}, or leave out {other}.",
+                other, name,
+            )  # fmt: skip
 
 
 _LEVEL = "a number between 0 and 1, both excluded"
@@ -396,8 +420,9 @@ PARAMETERS = {
     ),
     "missing": Parameter(
         "error",
-        choices=("error", "drop"),
-        help="What to do about nominal rows with NaN or inf.",
+        choices=("error", "drop", "measure"),
+        help="What to do about nominal rows with NaN or inf; measure: a missing number "
+        "counts as the median, and as missing, in new rows, too.",
     ),
     "random_state": Parameter(
         is_valid=partial(_is_whole, least=0),

@@ -256,9 +256,9 @@ def _p_values_of_own(
 def _mask_known(
     rows: NDArray[np.generic], is_known: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Return rows with NaN in those that are known, so that they are not measured again."""
+    """Return rows with inf in those that are known, so that they are not measured again."""
     unknown = rows.astype(np.float64)
-    unknown[is_known] = np.nan
+    unknown[is_known] = np.inf
     return unknown
 
 

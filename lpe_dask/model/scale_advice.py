@@ -40,6 +40,7 @@ def advise_scale(
         The columns that have codes.
     """
     has_unit = parameters["graph"] == "radius" or "w" in (parameters["metric_params"] or {})
+    sample = sample[~np.isnan(sample).any(axis=1)]
     if parameters["metric"] not in ("euclidean", "geodesic") or has_unit:
         return
     shares = typical_shares(sample, categorical)

@@ -28,7 +28,7 @@ from lpe_dask.model.lpe_parameters import SCALES
 #: of few columns each decides more. Where several are learned, what they add adds up.
 ROWS_FOR_LOO = {
     "ranges": (200, 1.0), "quantiles": (2000, 0.5), "variances": (70, 1.0),
-    "covariance": (40, 1.5),
+    "covariance": (40, 1.5), "medians": (70, 1.0),
 }  # fmt: skip
 
 #: A neighbor graph with edges in both directions: nominal rows have more of them than new
@@ -80,7 +80,7 @@ def learned_components(parameters: Mapping[str, Any]) -> str | None:
     Parameters
     ----------
     parameters : mapping
-        The arguments of `LPE`, of which scale and metric matter.
+        The arguments of `LPE`, of which scale, metric and missing matter.
 
     Returns
     -------
@@ -93,12 +93,13 @@ def learned_components(parameters: Mapping[str, Any]) -> str | None:
     'ranges'
     """
     metric, metric_params = parameters["metric"], parameters["metric_params"]
+    gaps = ("medians",) if parameters.get("missing") == "measure" else ()
     if metric == "geodesic" and (metric_params or {}).get("graph") == "union":
         return UNION_GRAPH
     scale = SCALES[parameters["scale"]]
     of_metric = None if metric_params else _BY_METRIC.get(metric)
     if of_metric is None:
-        return " and ".join(scale.learned) or None
+        return " and ".join((*scale.learned, *gaps)) or None
     of_scale = scale.learned if scale.has_quantiles else ()
     return " and ".join((*of_scale, of_metric))
 
@@ -125,7 +126,8 @@ def min_rows_for_loo(learned: str, n_features: int) -> float:
     needed = 0
     for part in parts:
         factor, power = ROWS_FOR_LOO[part]
-        n_columns = n_features if part in ("ranges", "quantiles") else n_forms * n_features
+        is_of_input = part in ("ranges", "quantiles", "medians")
+        n_columns = n_features if is_of_input else n_forms * n_features
         needed += math.ceil(factor * n_columns**power)
     return float(needed)
 

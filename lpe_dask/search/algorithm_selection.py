@@ -73,8 +73,7 @@ def choose_space(
     if not kernel.KEEPS_NEAR_ROWS_TOGETHER:
         sample = Basis.training_rows(sample)  # others would be prepared for nothing
     prepared = preparation.apply(sample)
-    n_codes = len(preparation.categorical)
-    basis = kernel.basis(prepared, preparation.weights, n_codes)
+    basis = kernel.basis(prepared, preparation.weights, preparation.n_codes)
     is_sampled = sample_neighbors(plan.shape.n_listed_neighbors) is not None
     return Space(algorithm, preparation, basis, is_sampled)
 
@@ -136,7 +135,7 @@ def _try_exact(
     n_neighbors = -(-plan.shape.n_listed_neighbors * n_rows // n_reference) or None
     statistic = replace(plan.shape.statistic, n_neighbors=n_neighbors)
     search = JoinSpec(statistic, pass_rows=1, work=plan.shape.calibration_work)
-    columns = preparation.weights, len(preparation.categorical)
+    columns = preparation.weights, preparation.n_codes
     if active_client() is None:
         return _try_each(rows, *columns, search, n_reference)
     entered = to_task(rows, "lpe-tried")

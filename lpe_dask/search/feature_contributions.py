@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.search.preparation import Preparation, Scaling, product
+from lpe_dask.search.preparation import MISSING_CODE, Preparation, Scaling, product
 from lpe_dask.search.quantile_scale import QuantileKnots
 
 #: Decimals up to which a number is tried.
@@ -43,11 +43,15 @@ class TypicalValues(NamedTuple):
         Of each column, at `USUAL_LEVELS`: values that occur.
     frequent : list of list of (float, float)
         Of each column: its most frequent values or codes, and their shares; empty for
-        numbers of more than a few values.
+        numbers of more than a few values. NaN where values are missing.
+    missing : ndarray of shape (n_features,)
+        The share of values that are missing, or of which that is not known, in a column of
+        weight 0.
     """
 
     quantiles: NDArray[np.float64]
     frequent: list[list[tuple[float, float]]]
+    missing: NDArray[np.float64]
 
 
 def squared_parts(
@@ -59,7 +63,8 @@ def squared_parts(
     r"""Return the part of squared distances that each column of the input adds.
 
     With :math:`\delta` the difference in scaled units that is :math:`w_c \delta_c^2`, of
-    both forms of a column together; the weight of a category that differs; and for a
+    both forms of a column together, and the weight of a gap where one of the two has one;
+    the weight of a category that differs; and for a
     Mahalanobis distance :math:`\delta_c (V^{-1} \delta)_c`, which adds up to the squared
     distance as well, but may be negative where columns are correlated.
 
@@ -77,7 +82,7 @@ def squared_parts(
         ``inf`` or NaN where the distance overflows.
     """
     codes = np.array(preparation.categorical, np.int64)
-    n_numbers, last = n_features - len(codes), queries.shape[1] - len(codes)
+    n_numbers, last = n_features - len(codes), queries.shape[1] - preparation.n_codes
     weights = preparation.weights_of(queries.shape[1])
     parts = np.zeros((len(queries), n_features))
     if n_numbers > 0:
@@ -91,7 +96,11 @@ def squared_parts(
             n_forms = squares.shape[1] // n_numbers
             of_forms = squares.reshape(len(squares), n_forms, n_numbers)
             parts[:, preparation.number_places(n_features)] = of_forms.sum(axis=1)
-    parts[:, codes] = (queries[:, last:] != rows[:, last:]) * weights[last:]
+    differing = (queries[:, last:] != rows[:, last:]) * weights[last:]
+    parts[:, codes] = differing[:, : len(codes)]
+    if preparation.fill is not None:
+        numbers = preparation.number_places(n_features)
+        parts[:, numbers] += differing[:, len(codes) :]
     return parts
 
 
@@ -114,16 +123,20 @@ def inverse_transform(
     Returns
     -------
     rows : ndarray of shape (n, n_features)
-        With codes of categories as they are; NaN in a column of weight 0.
+        With codes of categories as they are; NaN in a column of weight 0, and where a value
+        is missing.
     """
     codes = np.array(preparation.categorical, np.int64)
-    n_numbers, last = n_features - len(codes), prepared.shape[1] - len(codes)
+    n_numbers, last = n_features - len(codes), prepared.shape[1] - preparation.n_codes
     rows = np.empty((len(prepared), n_features))
-    rows[:, codes] = prepared[:, last:]
+    of_codes = prepared[:, last : last + len(codes)]
+    rows[:, codes] = np.where(of_codes == MISSING_CODE, np.nan, of_codes)
     if n_numbers > 0:
         mapped = prepared[:, :last].astype(np.float64)
         with np.errstate(all="ignore"):
             numbers = _of_mapped(preparation, mapped)
+        if preparation.fill is not None:
+            numbers[prepared[:, last + len(codes) :] == 1] = np.nan
         rows[:, preparation.number_places(n_features)] = numbers
     return rows
 
@@ -146,9 +159,12 @@ def typical_values(
         is_listed = place in preparation.categorical or len(values) <= FREQUENT_VALUES
         found = [(float(values[i]), float(counts[i] / len(column))) for i in first]
         frequent.append(found if is_listed else [])
-    return TypicalValues(
-        np.quantile(rows, USUAL_LEVELS, axis=0, method="inverted_cdf"), frequent
+    missing, quantiles = np.isnan(rows).mean(axis=0), np.full((3, n_features), np.nan)
+    known = missing < 1
+    quantiles[:, known] = np.nanquantile(
+        rows[:, known], USUAL_LEVELS, axis=0, method="inverted_cdf"
     )
+    return TypicalValues(quantiles, frequent, missing)
 
 
 def _with_left_out(

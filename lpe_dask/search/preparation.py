@@ -1,8 +1,9 @@
 """Take rows from the user's units to those in which distances are measured.
 
-    rows (n, d) -> widen to float64 -> forms of a scale -> times powers of two
-                                    or scale -> matrix
+    rows (n, d) -> fill gaps -> widen to float64 -> forms of a scale -> times powers of two
+                                                 or scale -> matrix
     codes of categories: as they are, after the numbers
+    gaps: where numbers are missing, as codes 0 and 1, after those
 
 A squared distance is the sum of ``w_k (x_k - y_k)**2`` over prepared columns: a range, a
 deviation, a variance or a weight is a weight w, so that equal differences stay equal. Only
@@ -22,6 +23,9 @@ from numpy.typing import NDArray
 from lpe_dask.json_arrays import Floats
 from lpe_dask.kernels import as_float32_if_exact
 from lpe_dask.search.quantile_scale import QuantileKnots
+
+#: The code of a missing category where it is a level: none of others.
+MISSING_CODE = -2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,10 @@ class Preparation:
     weights : ndarray of shape (n_prepared,), optional
         By which squared differences of prepared columns are multiplied, and what each code
         that differs adds to a squared distance. None: all are 1.
+    fill : ndarray of shape (n_numbers,), optional
+        What is measured in the place of a missing number, in the units of the input; that
+        it is missing is a code, too, of which prepared rows have one for each column of
+        numbers. A missing category is a level. None: rows with gaps are not measured.
     """
 
     scaling: Scaling = Scaling()
@@ -112,6 +120,12 @@ class Preparation:
     factor: Floats | None = None
     categorical: tuple[int, ...] = ()
     weights: Floats | None = None
+    fill: Floats | None = None
+
+    @property
+    def n_codes(self) -> int:
+        """How many prepared columns are codes, of categories and of gaps."""
+        return len(self.categorical) + (0 if self.fill is None else len(self.fill))
 
     def n_numbers(self, n_features: int) -> int:
         """Return how many prepared columns of so many of the input are numbers."""
@@ -121,7 +135,7 @@ class Preparation:
 
     def n_prepared(self, n_features: int) -> int:
         """Return how many columns so many columns of the input become."""
-        return self.n_numbers(n_features) + len(self.categorical)
+        return self.n_numbers(n_features) + self.n_codes
 
     def number_places(self, n_features: int) -> NDArray[np.int64]:
         """Return which of so many columns of the input are numbers."""
@@ -131,8 +145,8 @@ class Preparation:
         """Return which columns of the input are measured: those with a weight above 0."""
         is_measured, n_prepared = np.ones(n_features, bool), self.n_prepared(n_features)
         codes = list(self.categorical)
-        of_codes = self.weights_of(n_prepared)[n_prepared - len(codes) :]
-        is_measured[codes] = of_codes != 0
+        of_codes = self.weights_of(n_prepared)[n_prepared - self.n_codes :]
+        is_measured[codes] = of_codes[: len(codes)] != 0
         if self.factor is not None:
             numbers = self.number_places(n_features)
             of_forms = (self.factor != 0).reshape(-1, len(numbers))
@@ -149,7 +163,7 @@ class Preparation:
         They may be the rows themselves.
         """
         steps = self.scaling.shift, self.scaling.knots, self.matrix, self.factor
-        is_idle = all(step is None for step in steps) and not self.categorical
+        is_idle = all(step is None for step in steps) and self.n_codes == 0
         if is_idle and np.can_cast(rows.dtype, np.float32):
             return rows.astype(np.float32, copy=False)
         return as_float32_if_exact(self.apply(rows))
@@ -158,13 +172,18 @@ class Preparation:
         """Return prepared rows of shape (n_rows, n_prepared).
 
         A finite row stays finite: what overflows becomes the largest float64, which is at
-        distance inf from every row that did not. A row with NaN or inf keeps at least one.
+        distance inf from every row that did not. A row with inf keeps at least one, and so
+        does one with NaN, unless gaps are filled.
         """
         numbers = np.delete(rows, self.categorical, axis=1) if self.categorical else rows
-        prepared = self.apply_to_numbers(numbers)
-        if not self.categorical:
-            return prepared
-        return np.hstack([prepared, rows[:, self.categorical].astype(np.float64)])
+        codes = rows[:, self.categorical].astype(np.float64)
+        if self.fill is None:
+            prepared = self.apply_to_numbers(numbers)
+            return np.hstack([prepared, codes]) if self.categorical else prepared
+        gaps = np.isnan(numbers)
+        filled = np.where(gaps, self.fill, numbers)
+        codes[np.isnan(codes)] = MISSING_CODE
+        return np.hstack([self.apply_to_numbers(filled), codes, gaps])
 
     def apply_to_numbers(self, numbers: NDArray[np.generic]) -> NDArray[np.float64]:
         """Return prepared rows of columns that are numbers only, without codes."""

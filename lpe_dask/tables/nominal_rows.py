@@ -1,4 +1,4 @@
-"""Count the nominal rows, and refuse or drop those with NaN or inf."""
+"""Count the nominal rows, and refuse or drop those with NaN or inf, or keep gaps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NominalRows:
     Attributes
     ----------
     rows : dask array of shape (n_rows, n_features)
-        Finite, with known chunks.
+        Finite, but for gaps that are measured, with known chunks.
     input_chunks : tuple of int
         Sizes of the row chunks of the input, before rows were dropped.
     is_kept : ndarray of shape (sum of input_chunks,), optional
@@ -66,7 +66,7 @@ class NominalRows:
 
     @classmethod
     def of(cls, table: Table, missing: str, categorical: Sequence[int] = ()) -> NominalRows:
-        """Return the finite rows of ``table``; reads it once, to count them.
+        """Return the rows of ``table`` to measure; reads it once, to count them.
 
         All later readings are compared with this one. If an array did not know the lengths
         of its chunks, a log line says that they were computed.
@@ -74,8 +74,8 @@ class NominalRows:
         Parameters
         ----------
         table : Table
-        missing : {"error", "drop"}
-            What to do about a row with NaN or inf.
+        missing : {"error", "drop", "measure"}
+            What to do about a row with NaN or inf; "measure": keep it, but for inf.
         categorical : sequence of int
             The columns that have codes.
 
@@ -84,18 +84,22 @@ class NominalRows:
         PrecisionError
             If float64 cannot hold some numbers, and there are no minima.
         ValueError
-            Naming the columns with NaN or inf, and how many, if ``missing="error"``; or if
-            no row is left.
+            Naming the columns with NaN or inf, and how many, if ``missing="error"``; those
+            with inf, or without a value, if ``missing="measure"``; or if no row is left.
         """
+        keeps_gaps = missing == "measure"
         name = "lpe-read" if table.is_lazy else "lpe-rows"
         source = freeze(table.rows, name, is_foreign=table.is_lazy)
         is_frame = table.frame is not None
-        is_finite, counts, samples, checksums, values = _survey_blocks(
-            source, tuple(categorical)
+        are_kept, counts, gaps, samples, checksums, values = _survey_blocks(
+            source, tuple(categorical), keeps_gaps=keeps_gaps
         )
-        sizes = tuple(map(len, is_finite))
-        is_kept = np.concatenate(is_finite)
-        bad = np.sum(counts, axis=0)
+        sizes = tuple(map(len, are_kept))
+        is_kept = np.concatenate(are_kept)
+        bad, n_missing = np.sum(counts, axis=0), np.sum(gaps, axis=0)
+        if keeps_gaps:
+            _refuse_infinite(bad, table.labels)
+            _refuse_empty(n_missing, table.labels, sum(sizes))
         if bad.any() and missing == "error":
             _refuse(bad, table.labels, sum(sizes))
         if not is_kept.any():
@@ -168,6 +172,26 @@ def _refuse(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
     )
 
 
+def _refuse_infinite(bad: NDArray[np.int64], labels: list[str]) -> None:
+    if bad.any():
+        listed = ", ".join(f"{labels[i]} ({bad[i]})" for i in np.flatnonzero(bad))
+        raise ValueError(
+            f"nominal rows contain inf in these columns (how many): {listed}. Only what is "
+            f"missing is measured (missing='measure', --missing measure): replace inf by a "
+            f"number, or by NaN where it says that there is none, or leave the columns out "
+            f"(columns=, --columns)."
+        )
+
+
+def _refuse_empty(n_missing: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
+    if n_rows and (n_missing == n_rows).any():
+        listed = ", ".join(labels[i] for i in np.flatnonzero(n_missing == n_rows))
+        raise ValueError(
+            f"all {n_rows} values are missing in these columns of nominal rows: {listed}. "
+            f"Leave them out (columns=, --columns)."
+        )
+
+
 def _refuse_all(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
     empty = [labels[i] for i in np.flatnonzero(bad == n_rows) if n_rows]
     said = (
@@ -181,11 +205,14 @@ def _refuse_all(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
     )
 
 
-def _survey_blocks(rows: da.Array, categorical: tuple[int, ...]) -> tuple[list[Any], ...]:
+def _survey_blocks(
+    rows: da.Array, categorical: tuple[int, ...], *, keeps_gaps: bool
+) -> tuple[list[Any], ...]:
     """Return the results of `_survey`, each as a list of all chunks; computes."""
     n_chunks = rows.numblocks[0]
     n_sampled = max(MIN_SAMPLED_ROWS, -(-SAMPLE_ROWS // n_chunks))
-    tasks = ((_survey, (rows.name, i, 0), n_sampled, categorical) for i in range(n_chunks))
+    given = n_sampled, categorical, keeps_gaps
+    tasks = ((_survey, (rows.name, i, 0), *given) for i in range(n_chunks))
     surveys = compute(*new_tasks("survey", tasks, [rows]))
     return tuple(map(list, zip(*surveys, strict=True)))
 
@@ -222,23 +249,26 @@ def _survey(
     rows: NDArray[np.generic],
     n_sampled: int,
     categorical: tuple[int, ...],
+    keeps_gaps: bool,
 ) -> tuple[Any, ...]:
-    """Return which rows are finite, how many numbers in each column are not, and a sample.
+    """Return which rows are kept, and how many numbers of each column keep rows from it.
 
-    And the checksum of the chunk, and its values.
+    And how many are missing, a sample, the checksum of the chunk, and its values.
     """
     n_rows, n_features = rows.shape
     n_sampled = min(n_rows, n_sampled)
     which = np.arange(n_sampled) * n_rows // max(1, n_sampled)
     is_finite = np.isfinite(rows)
     if is_finite.all():  # by row and by column it takes several times as long
-        bad = np.zeros(n_features, np.int64)
+        none = np.zeros(n_features, np.int64)
         values = BlockRanges.of(rows, categorical)
-        return np.ones(n_rows, bool), bad, rows[which], checksum(rows), values
-    is_whole = is_finite.all(axis=1)
-    bad = (~is_finite).sum(axis=0)
-    values = BlockRanges.of(rows[is_whole], categorical)
-    return is_whole, bad, rows[which[is_whole[which]]], checksum(rows), values
+        return np.ones(n_rows, bool), none, none, rows[which], checksum(rows), values
+    is_gap = np.isnan(rows)
+    is_usable = is_finite | is_gap if keeps_gaps else is_finite
+    is_kept = is_usable.all(axis=1)
+    bad, n_missing = (~is_usable).sum(axis=0), is_gap.sum(axis=0)
+    values, sample = BlockRanges.of(rows[is_kept], categorical), rows[which[is_kept[which]]]
+    return is_kept, bad, n_missing, sample, checksum(rows), values
 
 
 def _take(

@@ -53,12 +53,18 @@ class RowStatus:
 # The functions below run inside tasks: NumPy in, NumPy out.
 
 
-def status_codes(rows: NDArray[np.generic]) -> NDArray[np.int8]:
-    """Return the number of the status of each row, of shape (n_rows,)."""
+def status_codes(
+    rows: NDArray[np.generic], *, measures_gaps: bool = False
+) -> NDArray[np.int8]:
+    """Return the number of the status of each row, of shape (n_rows,).
+
+    ``measures_gaps``: whether rows with missing values are measured.
+    """
     codes = np.zeros(len(rows), np.int8)
     is_finite = np.isfinite(rows)
     if not is_finite.all():  # by row it takes several times as long
-        codes[~is_finite.all(axis=1)] = RowStatus.NAMES.index("missing value")
+        if not measures_gaps:
+            codes[~is_finite.all(axis=1)] = RowStatus.NAMES.index("missing value")
         codes[np.isinf(rows).any(axis=1)] = RowStatus.NAMES.index("infinite value")
     return codes
 

@@ -252,9 +252,10 @@ class Table:
         found = map_blocks([self.rows], function, *arguments, name=name, dtype=dtype)
         return self.restore(found, name)
 
-    def status_codes(self) -> Any:
+    def status_codes(self, *, measures_gaps: bool) -> Any:
         """Return the number of the status of each row, in the kind of the input."""
-        return self.map_rows(status_codes, name=RowStatus.COLUMN, dtype=np.int8)
+        function = partial(status_codes, measures_gaps=measures_gaps)
+        return self.map_rows(function, name=RowStatus.COLUMN, dtype=np.int8)
 
     def validated_rows(self, sizes: Sequence[int], checksums: Sequence[int]) -> da.Array:
         """Return the rows, lazily, in the chunks of their first reading.

@@ -31,9 +31,9 @@ class ValueRanges:
     high: tuple[float, ...]
     rare: tuple[tuple[int, int], ...]
 
-    def count_new(self, rows: da.Array) -> list[Delayed]:
+    def count_new(self, rows: da.Array, *, measures_gaps: bool = False) -> list[Delayed]:
         """Return a task for each block of rows, which gives what `new_values` does."""
-        function = partial(new_values, ranges=self)
+        function = partial(new_values, ranges=self, measures_gaps=measures_gaps)
         blocks = ((function, (rows.name, i, 0)) for i in range(rows.numblocks[0]))
         return new_tasks("unseen", blocks, [rows])
 
@@ -56,13 +56,23 @@ class BlockRanges:
 
     @classmethod
     def of(cls, rows: NDArray[np.generic], places: Sequence[int]) -> BlockRanges:
-        """Return the values of finite rows, with codes in the columns at the places."""
+        """Return the values of rows without inf, with codes in the columns at the places.
+
+        Missing ones do not count.
+        """
         if len(rows) == 0:
             none = np.full(rows.shape[1], np.inf)
             return cls(none, -none, [np.zeros(0, np.int64)] * len(places))
-        low, high = rows.min(axis=0), rows.max(axis=0)
-        counts = [np.bincount(rows[:, place].astype(np.int64)) for place in places]
-        return cls(low.astype(np.float64), high.astype(np.float64), counts)
+        low = rows.min(axis=0).astype(np.float64)
+        high = rows.max(axis=0).astype(np.float64)
+        if np.isnan(low).any():  # it takes several times as long
+            low = np.fmin.reduce(rows, axis=0).astype(np.float64)
+            high = np.fmax.reduce(rows, axis=0).astype(np.float64)
+            empty = np.isnan(low)
+            low[empty], high[empty] = np.inf, -np.inf
+        columns = (rows[:, place] for place in places)
+        counts = [np.bincount(of[~np.isnan(of)].astype(np.int64)) for of in columns]
+        return cls(low, high, counts)
 
 
 def ranges_of(blocks: Sequence[BlockRanges]) -> ValueRanges:
@@ -82,14 +92,14 @@ def ranges_of(blocks: Sequence[BlockRanges]) -> ValueRanges:
 
 
 def new_values(
-    rows: NDArray[np.generic], ranges: ValueRanges
+    rows: NDArray[np.generic], ranges: ValueRanges, *, measures_gaps: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
     """Return how many values of each column are missing, and how many no nominal row has.
 
     The latter are numbers beyond the least or the largest, and codes of -1. And the numbers
-    of the statuses of the rows.
+    of the statuses of the rows, ``measures_gaps`` as for `status_codes`.
     """
     is_known = np.isfinite(rows)
     is_unseen = (rows < np.array(ranges.low)) | (rows > np.array(ranges.high))
     n_missing, n_unseen = (~is_known).sum(axis=0), (is_unseen & is_known).sum(axis=0)
-    return n_missing, n_unseen, status_codes(rows)
+    return n_missing, n_unseen, status_codes(rows, measures_gaps=measures_gaps)

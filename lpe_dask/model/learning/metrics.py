@@ -82,7 +82,7 @@ def validate_metric_param(
     ValueError
         For a wrong shape, or values that make no distance.
     """
-    (name,) = METRIC_PARAMS[metric]
+    name = METRIC_PARAMS[metric][0]
     params = dict(metric_params or {})
     if name not in params:
         return None

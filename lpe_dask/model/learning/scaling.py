@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.kernels import Totals
+from lpe_dask.model.learning.medians import learn_medians
 from lpe_dask.model.learning.metrics import (
     learned_mahalanobis_matrix,
     mahalanobis_matrix,
@@ -46,6 +47,7 @@ def learn_preparation(
     columns: Sequence[str],
     categorical: Sequence[int] = (),
     random_state: int | None = None,
+    sample: NDArray[np.generic] | None = None,
 ) -> Preparation:
     """Learn the scaling and the metric from the nominal rows; computes.
 
@@ -61,6 +63,9 @@ def learn_preparation(
     categorical : sequence of int
         Columns that are codes of categories, ascending: nothing is learned from these, and
         weights are 1 if not given; for the Euclidean metric only.
+    sample : ndarray of shape (n_sampled, n_features), optional
+        Some of the rows, where missing values are measured, for this metric only: numbers
+        count as the medians, which are learned first. None: no row has such values.
 
     Raises
     ------
@@ -68,26 +73,35 @@ def learn_preparation(
         For a parameter of the wrong shape or without meaning, or columns that cannot be
         scaled or make the covariance singular.
     """
-    numbers, names = rows, list(columns)
+    numbers, names, fill = rows, list(columns), None
     if categorical:
         numbers = _numbers_only(rows, tuple(categorical))
         names = [columns[i] for i in range(len(columns)) if i not in categorical]
+    if sample is not None:
+        fill = learn_medians(numbers, np.delete(sample, categorical, axis=1), names)
+        numbers = _filled(numbers, fill)
     given = None
     if metric != "geodesic":
         n_forms = len(SCALES[scale].forms)
         given = validate_metric_param(metric, metric_params, rows.shape[1], n_forms)
     if metric == "mahalanobis":
         return _learn_mahalanobis(numbers, scale, given, names, random_state)
-    of_codes = np.ones(len(categorical))
-    if categorical and given is not None:
+    of_codes, is_left_out = np.ones(len(categorical)), np.zeros(len(names), bool)
+    if given is not None and metric == "euclidean":
         of_codes = given[list(categorical)]
         given = np.delete(given, categorical)
+        is_left_out = given == 0
+    if fill is not None:
+        of_gaps = float((metric_params or {}).get("w_missing", 1.0))
+        of_codes = np.append(of_codes, np.where(is_left_out, 0.0, of_gaps))
     scaling, weights = Scaling(), np.ones(0)
     if numbers.shape[1] > 0:
         scaling, weights = _learn_weights(
             numbers, scale, metric, given, names, random_state
         )
-    return _prepared_with(scaling, weights, tuple(categorical), of_codes)
+    return replace(
+        _prepared_with(scaling, weights, tuple(categorical), of_codes), fill=fill
+    )
 
 
 def _learn_weights(
@@ -170,6 +184,12 @@ def _numbers_only(rows: da.Array, categorical: tuple[int, ...]) -> da.Array:
     )
     chunks, meta = (rows.chunks[0], (n_numbers,)), np.empty((0, 0), rows.dtype)
     return new_array("numbers", tasks, [rows], chunks, meta)
+
+
+def _filled(numbers: da.Array, fill: NDArray[np.float64]) -> da.Array:
+    """Return columns of numbers without gaps, lazily."""
+    blocks = ((_fill, (numbers.name, i, 0), fill) for i in range(numbers.numblocks[0]))
+    return new_array("filled", blocks, [numbers], numbers.chunks, np.empty((0, 0)))
 
 
 def check_determined(n_rows: int, n_features: int) -> None:
@@ -450,6 +470,10 @@ def _exact_sum(
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _fill(numbers: NDArray[np.generic], fill: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.isnan(numbers), fill, numbers)
 
 
 def _apply(scaling: Scaling, rows: NDArray[np.generic]) -> NDArray[np.float64]:

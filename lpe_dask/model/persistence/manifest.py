@@ -278,7 +278,14 @@ class Manifest(_Section):
         is_short = all(0 <= digits <= _MAX_DIGITS for digits in minima.digits)
         yield not is_short, "the digits of a minimum are too many"
         yield scaling.has_both and scaling.knots is None, "both forms need knots"
-        n_codes, n_numbers = len(places), n_features - len(places)
+        n_codes, n_numbers = preparation.n_codes, n_features - len(places)
+        fill = preparation.fill
+        is_filled = _has_shape(fill, n_numbers) and (
+            fill is None or preparation.matrix is None
+        )
+        yield not is_filled, "gaps are filled in other columns, or before a matrix"
+        is_right = (fill is not None) == (self.parameters["missing"] == "measure")
+        yield not is_right, "gaps are filled if, and only if, they are measured"
         n_scaled = scaling.n_scaled(n_numbers)
         vectors = (scaling.shift, scaling.factor, scaling.divisor)
         is_scale = all(_has_shape(vector, n_numbers) for vector in vectors)
