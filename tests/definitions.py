@@ -106,6 +106,24 @@ def mean(values):
     return float(sum(Fraction(float(v)) for v in values)) / len(values)
 
 
+def median(values):
+    """The value in the middle of those that are not missing, or the mean of two."""
+    ordered = sorted(float(x) for x in values if not math.isnan(x))
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return low if low == high else low / 2 + high / 2
+
+
+def without_gaps(rows, nominal):
+    """Numbers, each that is missing as the median of the nominal ones of its column."""
+    fill = [median(column) for column in np.array(nominal, dtype=float).T]
+    return np.array(
+        [
+            [f if math.isnan(x) else float(x) for x, f in zip(row, fill, strict=True)]
+            for row in rows
+        ]
+    ).reshape(len(rows), len(fill))
+
+
 def covariance(left, right, ddof):
     """The exact sum of products of (rounded) differences from the means, rounded once."""
     left_mean, right_mean = mean(left), mean(right)

@@ -24,6 +24,7 @@ class Oracle:
         categorical = given["categorical"] or []
         self.categorical = [name for name in self.columns if name in categorical]
         self.numeric = [name for name in self.columns if name not in categorical]
+        self.measures_gaps = given["missing"] == "measure"
         self.is_kept = self.is_known(nominal)
         self.nominal = nominal[self.is_kept]
         n = len(self.nominal)
@@ -41,17 +42,36 @@ class Oracle:
         self.places = np.flatnonzero(self.is_kept)[self.searched]
 
     def is_known(self, rows):
-        """Whether no value of each row is missing, or infinite."""
+        """Whether no value of each row is missing, or infinite.
+
+        Where gaps are measured, whether none is infinite.
+        """
+        if self.measures_gaps:
+            return ~np.isinf(rows[self.numeric].to_numpy(float)).any(axis=1)
         is_finite = np.isfinite(rows[self.numeric].to_numpy(float)).all(axis=1)
         return is_finite & rows[self.categorical].notna().all(axis=1).to_numpy()
 
     # What is subtracted
 
     @cached_property
-    def learned(self):
-        """The numbers that scales and metrics are learned from."""
+    def nominal_numbers(self):
+        """The numbers that medians are learned from."""
         learned = self.nominal.iloc[self.searched] if self.is_conformal else self.nominal
         return learned[self.numeric].to_numpy(float)
+
+    @cached_property
+    def learned(self):
+        """The numbers that scales and metrics are learned from."""
+        return self.numbers(
+            self.nominal.iloc[self.searched] if self.is_conformal else self.nominal
+        )
+
+    def numbers(self, rows):
+        """Numbers of rows, filled where gaps are measured."""
+        numbers = rows[self.numeric].to_numpy(float)
+        if not self.measures_gaps:
+            return numbers
+        return definitions.without_gaps(numbers, self.nominal_numbers)
 
     @cached_property
     def factor(self):
@@ -84,21 +104,28 @@ class Oracle:
             metric = "euclidean" if metric == "geodesic" else metric
             scale = self.arguments["scale"]
             of_numbers = definitions.weights_of_forms(self.learned, scale, metric, params)
-        return {"weights": [of[name] for name in self.categorical], "w": of_numbers}
+        of_gaps = self.params.get("w_missing", 1.0)
+        of_codes = [of[name] for name in self.categorical]
+        if self.measures_gaps:
+            of_codes += [of_gaps if of[name] != 0 else 0.0 for name in self.numeric]
+        return {"weights": of_codes, "w": of_numbers}
 
     def scaled(self, numbers):
         """Numbers as a matrix takes them."""
         return definitions.scaled(numbers, self.learned, self.arguments["scale"])
 
     def prepared(self, rows):
-        """Numbers in their forms, then categories."""
-        numbers = rows[self.numeric].to_numpy(float)
+        """Numbers in their forms, then categories, then where numbers are missing."""
+        numbers = self.numbers(rows)
         numbers = np.where(np.isfinite(numbers), numbers, np.nan)
         if self.factor is not None:
             numbers = definitions.mapped(self.scaled(numbers), self.factor)
         elif self.numeric:
             numbers = definitions.forms(numbers, self.learned, self.arguments["scale"])
         codes = rows[self.categorical].to_numpy(object)
+        if self.measures_gaps:
+            codes[pd.isna(codes)] = None  # equal to itself
+            codes = np.hstack([codes, rows[self.numeric].isna().to_numpy()])
         return [[*a, *b] for a, b in zip(numbers, codes, strict=True)]
 
     # Statistics and p-values
@@ -229,10 +256,19 @@ class Oracle:
             parts = [
                 parts_of(query, reference[j], n_columns=n_numeric, **how) for _, j in of_row
             ]
+            if self.measures_gaps:
+                parts = [self._with_gaps(of_pair) for of_pair in parts]
             shares = definitions.shares([d for d, _ in of_row], parts)
             if shares is not None:
                 found[i, places] = shares
         return found
+
+    def _with_gaps(self, parts):
+        """Parts of columns, those of gaps added to those of their numbers."""
+        n_columns = len(self.columns)
+        of_gaps = parts[n_columns:]
+        numbers = [a + b for a, b in zip(parts, of_gaps, strict=False)]
+        return [*numbers, *parts[len(of_gaps) : n_columns]]
 
     @property
     def typical_shares(self):

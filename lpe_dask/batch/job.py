@@ -143,12 +143,14 @@ class NominalSection(_FeatureSection):
     ----------
     data : tuple of Source
     columns, exclude : sequence, optional
-    missing : {"error", "drop"}
+    missing : {"error", "drop", "measure"}
         What to do about a row with NaN or inf; may be in [model] instead.
     """
 
     data: _Sources = _key(_SOURCES, '"nominal/*.parquet"', ...)
-    missing: Literal["error", "drop"] = _key('"error" or "drop"', '"drop"', "error")
+    missing: Literal["error", "drop", "measure"] = _key(
+        '"error", "drop" or "measure"', '"drop"', "error"
+    )
 
 
 class _ModelSection(Section):

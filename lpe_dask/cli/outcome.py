@@ -127,7 +127,8 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
         f"{flagged} flagged at {decided}" + ("" if share is None else f" ({share:.2%})"),
     ]
     if summary["rows_nan"]:
-        missing = [of for of in summary["values"] if of["missing"]][:3]
+        is_reason = summary["parameters"]["missing"] != "measure"
+        missing = [of for of in summary["values"] if of["missing"] and is_reason][:3]
         named = ", ".join(f"{of['column']} {of['missing']}" for of in missing)
         lines.append(
             f"{summary['rows_nan']} without a p-value: {_statuses(summary)}"

@@ -33,4 +33,6 @@ def format_reasons(reasons: pd.DataFrame) -> str:
 
 
 def _value(value: Any) -> str:
+    if pd.isna(value):
+        return "missing"
     return f"{value:.15g}" if isinstance(value, float) else printable(str(value))[:40]

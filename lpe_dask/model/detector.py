@@ -96,7 +96,8 @@ class LPE(OutlierMixin, BaseEstimator):
         learned from the nominal rows (ddof 1) when omitted; V is 1 for a constant column.
         With ``scale="minmax+quantile"`` a weight is that of both forms of its column, and V
         and VI are those of all forms. Squared differences are multiplied by w or 1 / V, so
-        that equal ones stay equal; a column of weight 0 is left out.
+        that equal ones stay equal; a column of weight 0 is left out. For "w_missing" see
+        ``missing``.
         ``{"n_neighbors": K', "graph": "directed"}`` for geodesic, K' = 5 when omitted;
         p-values then come out somewhat too large for K several times K'. ``"union"`` has
         edges in both directions, as Isomap does, but then nominal rows have more edges than
@@ -167,8 +168,15 @@ class LPE(OutlierMixin, BaseEstimator):
         float64 of shape (n_rows, n_features) in the units they came in, to shape (n_rows,);
         up to a constant. p-values then compare ``log f1 + n_features * log R``, or
         ``log N - log f1``, and are the best test against f1. The scale must be linear.
-    missing : {"error", "drop"}, default="error"
-        What to do about a nominal row with NaN or inf.
+    missing : {"error", "drop", "measure"}, default="error"
+        What to do about a nominal row with NaN or inf. "measure": nominal and new rows are
+        measured with their gaps. A missing number counts as the median of its column in the
+        rows that are searched, of what is there and before any scale; and each column of
+        numbers in which one of two rows has a gap adds 1 to the squared distance, or
+        ``metric_params={"w_missing": ...}``, unless its weight is 0. A missing category is
+        a level of its own. Rows with inf have no p-value, and are an error among nominal
+        ones. With the Euclidean metric and exact algorithms only, without the rule for
+        ``radius``. Medians count as learned (docs/choosing.md).
     random_state : int, optional
         Draws the rows of ``calibration`` and ``calibration_size``; None: different rows in
         each fit, but with ``calibration="auto"`` always the same. Also which rows quantiles
@@ -280,7 +288,7 @@ class LPE(OutlierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            For a parameter out of range, NaN or inf (unless ``missing="drop"``), fewer rows
+            For a parameter out of range, NaN or inf (see ``missing``), fewer rows
             than ``n_neighbors`` or the calibration needs, a singular covariance, or an
             ``anomaly_log_density`` that gives no logarithms; for categorical columns that
             are not there, or have too many different values; for more than 256 MiB of rows

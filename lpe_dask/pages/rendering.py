@@ -53,11 +53,13 @@ def written(value: Any, form: str = "plain") -> str:
     ('1,234,567', '1.23 %', '2.5 minutes')
     >>> written(None), written(True), written(3 * 2**30, "bytes")
     ('none', 'yes', '3.0 GiB')
+    >>> written(None, "value")
+    'missing'
     >>> written(1234567, "value"), written(True, "value"), written(0.25, "value")
     ('1234567', 'True', '0.25')
     """
     if value is None:
-        return "none"
+        return "missing" if form == "value" else "none"
     if form == "value" and isinstance(value, int | float):
         return f"{value:.6g}" if isinstance(value, float) else str(value)
     if isinstance(value, bool):

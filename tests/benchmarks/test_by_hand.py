@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import categories, first_minute, forecasts
+from benchmarks import categories, first_minute, forecasts, gaps
 
 
 def test_categories__are_timed_beside_numbers(tmp_path, monkeypatch):
@@ -48,3 +48,15 @@ def test_forecasts__are_shown_beside_runs(tmp_path, monkeypatch):
 
     assert done.exit_code == 0, done.output
     assert "| one Gaussian | 1,000 | 20 | brute |" in done.output
+
+
+def test_gaps__are_counted_by_rows_and_reasons(monkeypatch):
+    monkeypatch.setattr(gaps, "N_NOMINAL", 60)
+    monkeypatch.setattr(gaps, "N_NEW", 2000)
+
+    done = CliRunner().invoke(gaps.main, ["--sets", "2", "--alpha", "0.9"])
+
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert [line.split(":")[0] for line in lines] == [*gaps.REASONS]
+    assert all("all: 0." in line and "1 gaps" in line for line in lines)
