@@ -131,8 +131,8 @@ def score_files(
     Returns
     -------
     summary : dict
-        What ``_summary.json`` contains: rows, rows_nan, flagged, flagged_share, drift,
-        reasons and so on.
+        What ``_summary.json`` contains: rows, rows_nan, p_value_status, flagged,
+        flagged_share, drift, reasons and so on.
 
     Raises
     ------

@@ -93,7 +93,10 @@ def plan_model(
     ``places`` are those of the columns with codes of categories.
     """
     with dask.config.set(scheduler=dask.get):
-        drawn = replace(Table.of(sample.rows), columns=table.columns)
+        rows = sample.rows
+        if parameters["missing"] == "measure":
+            rows = _with_values(rows)
+        drawn = replace(Table.of(rows), columns=table.columns)
         nominal = NominalRows.of(drawn, parameters["missing"])
         rows = nominal.rows.compute()
         n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
@@ -144,6 +147,12 @@ def sample_model(model: Fitted, workers: Workers) -> PlannedModel:
     return PlannedModel(
         sample, model.n_samples, plans, sampled, len(reference.blocks), recheck=recheck
     )
+
+
+def _with_values(rows: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return sampled rows, with zeros in columns of which only others have values."""
+    is_empty = np.isnan(rows).all(axis=0) if len(rows) else np.zeros(rows.shape[1], bool)
+    return np.where(is_empty, 0.0, rows) if is_empty.any() else rows
 
 
 def _learned_preparation(

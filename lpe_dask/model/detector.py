@@ -176,7 +176,8 @@ class LPE(OutlierMixin, BaseEstimator):
         ``metric_params={"w_missing": ...}``, unless its weight is 0. A missing category is
         a level of its own. Rows with inf have no p-value, and are an error among nominal
         ones. With the Euclidean metric and exact algorithms only, without the rule for
-        ``radius``. Medians count as learned (docs/choosing.md).
+        ``radius``. Medians count as learned, also where no nominal row has a gap
+        (docs/choosing.md).
     random_state : int, optional
         Draws the rows of ``calibration`` and ``calibration_size``; None: different rows in
         each fit, but with ``calibration="auto"`` always the same. Also which rows quantiles
@@ -262,6 +263,12 @@ class LPE(OutlierMixin, BaseEstimator):
         self.anomaly_log_density = anomaly_log_density
         self.missing = missing
         self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        """Return the tags of scikit-learn: NaN is taken where gaps are measured."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "measure"
+        return tags
 
     def fit(self, X: Any, y: Any = None, *, csv: Csv = None) -> Self:
         """Learn from nominal rows; computes, with the scheduler that is active.
@@ -404,9 +411,9 @@ class LPE(OutlierMixin, BaseEstimator):
         Returns
         -------
         statistic : array or Series of shape (n,)
-            float64, of the kind of ``X``, with its index; lazy for Dask. NaN for a row with
-            NaN or inf. With "nn_descent" it may be too large, but where the p-value is at
-            most ``recheck``, and raises as `score_samples` says.
+            float64, of the kind of ``X``, with its index; lazy for Dask. NaN for a row that
+            is not measured (see `status`). With "nn_descent" it may be too large, but where
+            the p-value is at most ``recheck``, and raises as `score_samples` says.
         """
         return self._current().statistic(self._new_rows(X, csv))
 
@@ -437,10 +444,10 @@ class LPE(OutlierMixin, BaseEstimator):
         p_values : array or Series of shape (n,)
             float64 multiples of 1 / n_samples_ (or of 1 / m or 1 / (m + 1) for m
             calibration rows), of the kind of ``X``, with its index; lazy for Dask. NaN for
-            a row with NaN or inf. With "nn_descent" a sample of the rows is judged first,
-            for which a Dask input is read once more, so that it has to give the same rows,
-            and a frame another time: its p-values are gathered before they get its index
-            (docs/approximate.md).
+            a row that is not measured (see `status`). With "nn_descent" a sample of the
+            rows is judged first, for which a Dask input is read once more, so that it has
+            to give the same rows, and a frame another time: its p-values are gathered
+            before they get its index (docs/approximate.md).
 
         Raises
         ------
@@ -484,8 +491,9 @@ class LPE(OutlierMixin, BaseEstimator):
         Returns
         -------
         labels : array or Series of shape (n,)
-            int64, of the kind of ``X``; lazy for Dask. 1 for a row with NaN or inf; a
-            warning says how many there are, but for Dask and files, which are lazy.
+            int64, of the kind of ``X``; lazy for Dask. 1 for a row that is not measured
+            (see `status`); a warning says how many there are, but for Dask and files, which
+            are lazy.
         """
         return self._current().labels(self._new_rows(X, csv))
 
@@ -526,7 +534,8 @@ class LPE(OutlierMixin, BaseEstimator):
         Returns
         -------
         margins : array or Series of shape (n,)
-            float64, of the kind of ``X``; lazy for Dask. NaN for a row with NaN or inf.
+            float64, of the kind of ``X``; lazy for Dask. NaN for a row that is not measured
+            (see `status`).
         """
         p_values = self.score_samples(X, csv=csv)
         function = partial(margin, offset=self.offset_)
@@ -777,10 +786,11 @@ class LPE(OutlierMixin, BaseEstimator):
         nearest : DataFrame
             ``n`` lines for each row, under its label in ``X``, or its place: rank, from 1;
             nominal_row, its place in the rows that were fitted, from 0 (with dropped ones);
-            distance, in scaled units, NaN for a row with NaN or inf. Equally far rows come
-            in the order of their places. With "geodesic" it is the straight distance. A
-            model that was loaded does not know the place (NA) if nominal rows were drawn
-            without a ``random_state``, or were drawn and others dropped.
+            distance, in scaled units, NaN for a row that is not measured. Rows that are
+            equally far come in the order of their places. With "geodesic" it is the
+            straight distance. A model that was loaded does not know the place (NA) if
+            nominal rows were drawn without a ``random_state``, or were drawn and others
+            dropped.
 
         Raises
         ------
@@ -1025,7 +1035,7 @@ def score(
     if nominal is None:
         model._fit(learned, for_own=True, advises=advises)
         if output == "frame":
-            return model._current().own_score_frame(learned)
+            return model._current().own_score_frame()
         return model.p_values_
     # The model knows which columns of a CSV are text, and all columns but some.
     if columns is not None and not tables.is_path_like(data):

@@ -216,44 +216,38 @@ class Fitted:
     def status(self, X: Any) -> Any:
         """Return the result of `LPE.status`."""
         with _call_for(X):
-            return RowStatus.named(
-                self.table(X).status_codes(measures_gaps=self.measures_gaps)
-            )
+            return self.table(X).status(measures_gaps=self.measures_gaps)
 
     def score_frame(self, X: Any) -> Any:
         """Return the result of `LPE.score_frame`."""
-        calibration = self.calibration
+        calibration, weigh = self.calibration, None
         with _call_for(X):
             table, approximation = self._audited(self.table(X))
             statistic = self.reference.measure_table(table, approximation=approximation)
-            values, weigh = (
-                [statistic, table.status_codes(measures_gaps=self.measures_gaps)],
-                None,
-            )
-            if calibration.weight is not None:
-                weigh = partial(calibration.weight.weigh, n_features=self.n_features)
+            codes = table.status_codes(measures_gaps=self.measures_gaps)
+            values = [statistic, codes]
+            if (weight := calibration.weight) is not None:
+                weigh = partial(weight.weigh, n_features=self.n_features)
                 values.append(
-                    table.map_rows(
-                        log_densities, calibration.weight, name="logs", dtype=np.float64
-                    )
+                    table.map_rows(log_densities, weight, name="logs", dtype=np.float64)
                 )
             function = partial(
                 score_rows, p_values=calibration.function(), weigh=weigh, offset=self.offset
             )
             return map_to_frame(values, function, calibration.shared)
 
-    def own_score_frame(self, X: Any) -> Any:
-        """Return the same of the nominal rows among themselves; ``X`` has them."""
-        names, kind = ["p_value", "statistic"], self.nominal
-        with _call_for(X):
-            own = self.nominal_scores.known()
+    def own_score_frame(self) -> Any:
+        """Return the same table of the nominal rows among themselves."""
+        own, kind = self.nominal_scores.known(), self.nominal
+        names = ("p_value", "statistic", RowStatus.COLUMN)
+        with lazy_scope() if kind.is_lazy else eager_scope():
             if own.others is None and kind.frame is not None:
                 values = [own.series(kind, name, self.calibration) for name in names]
             else:
-                found: Any = self.blocks()[::-1]
+                statistic, p_values = self.blocks()
+                found: Any = p_values, statistic, own.status_blocks()
                 found = found if kind.is_lazy else compute(*found)
                 values = list(map(kind.restore, found, names))
-            values.append(self.table(X).status_codes(measures_gaps=self.measures_gaps))
             return map_to_frame(values, partial(score_table, offset=self.offset))
 
     def is_measured(self, rows: NDArray[np.generic]) -> NDArray[np.bool_]:
@@ -283,7 +277,7 @@ class Fitted:
     def labels(self, X: Any) -> Any:
         """Return the result of `LPE.predict`."""
         values, function = self._decisive(X)
-        _warn_of_unmeasured(values)
+        _warn_of_unmeasured(values, "inf" if self.measures_gaps else "NaN or inf")
         return map_values(values, function, name="prediction", dtype=np.int64)
 
     def _decisive(self, X: Any) -> tuple[Any, Callable[..., Any]]:
@@ -409,10 +403,10 @@ class Fitted:
         return statistic, calibration.p_values(calibration.compared(rows, statistic))
 
 
-def _warn_of_unmeasured(values: Any) -> None:
+def _warn_of_unmeasured(values: Any, what: str) -> None:
     """Warn of rows in this process that have no value, and get the label of nominal ones.
 
-    Of Dask rows it is not known before they are computed.
+    ``what`` is in them. Of Dask rows it is not known before they are computed.
     """
     if is_dask_collection(values):
         return
@@ -420,7 +414,7 @@ def _warn_of_unmeasured(values: Any) -> None:
     if n_unmeasured > 0:
         rows = "1 row has" if n_unmeasured == 1 else f"{n_unmeasured} rows have"
         warnings.warn(
-            f"{rows} NaN or inf, and no p-value: the label is 1. score_samples gives NaN.",
+            f"{rows} {what}, and no p-value: the label is 1. score_samples gives NaN.",
             stacklevel=4,
         )
 

@@ -265,15 +265,17 @@ def _graph_contradictions(given: Any) -> Iterator[_Contradiction]:
 
 
 def _gap_contradictions(given: Any) -> Iterator[_Contradiction]:
-    weight = dict(given.metric_params or {}).get("w_missing")
+    params = dict(given.metric_params or {})
+    weight: Any = params.get("w_missing")
+    is_given = "w_missing" in params
     yield (
-        weight is not None and not (_is_number(weight) and 0 <= weight < math.inf),
+        is_given and not (_is_number(weight) and 0 <= weight < math.inf),
         f"metric_params['w_missing']={weight!r} must be a number of at least 0: what a "
         f"squared distance grows by where one of two values is missing.",
         "metric_params",
     )  # fmt: skip
     yield (
-        weight is not None and given.missing != "measure",
+        is_given and given.missing != "measure",
         f"metric_params['w_missing']={weight!r} is for missing='measure', but "
         f"missing={given.missing!r}. Give missing='measure' (--missing measure), or leave "
         f"w_missing out.",

@@ -25,6 +25,7 @@ from lpe_dask.storage import StoredFile
 from lpe_dask.tables import (
     InputKind,
     NominalRows,
+    RowStatus,
     Table,
     map_blocks,
 )
@@ -58,6 +59,8 @@ class NominalScores:
         that new rows are measured among; -1 for the rows that are none of these.
     checksums : list of int, optional
         Of its partitions.
+    statuses : LocalValue, optional
+        Of an array of shape (n_input,): why rows were dropped. None: none was.
     """
 
     statistic: LocalValue
@@ -66,6 +69,7 @@ class NominalScores:
     others: Callable[[], Table] | None = None
     numbers: LocalValue | None = None
     checksums: list[int] | None = None
+    statuses: LocalValue | None = None
 
     def known(self) -> NominalScores:
         """Return these, which are at hand."""
@@ -114,15 +118,24 @@ class NominalScores:
             None if is_all else reread,
             None if is_all else _numbered(kept, division.reference, n_input),
             nominal.checksums,
+            None if nominal.statuses is None else LocalValue(nominal.statuses, _NAME),
         )  # fmt: skip
 
     def series(self, kind: InputKind, name: str, calibration: Calibration) -> Any:
-        """Return the "statistic" or "p_value" of a dask frame that was fitted, lazily."""
+        """Return a column of results of a dask frame that was fitted, lazily.
+
+        ``name`` is "statistic", "p_value" or that of the statuses.
+        """
         assert self.checksums is not None
         given: tuple[Any, ...] = ([self.statistic], None)
         if name == "p_value":
             function = partial(_p_values_of_own, function=calibration.function())
             given = ([self.compared, self.statistic], function, calibration.shared)
+        if name == RowStatus.COLUMN:
+            is_known = self.statuses is not None
+            given = (
+                ([self.statuses], None) if is_known else ([self.statistic], np.zeros_like)
+            )
         return kind.lookup(self.chunks, self.checksums, *given, name=name)
 
     def blocks(
@@ -153,6 +166,13 @@ class NominalScores:
         if not is_weighed:
             return filled, filled
         return filled, _filled(compared, calibration.compared(unknown, measured))
+
+    def status_blocks(self) -> da.Array:
+        """Return the numbers of statuses of all rows, of shape (n_input,), lazily."""
+        if self.statuses is not None:
+            return self._stored(self.statuses, np.int8)
+        statistic = self._stored(self.statistic, np.float64)
+        return map_blocks([statistic], np.zeros_like, name="status", dtype=np.float64)
 
     def is_own_blocks(self) -> da.Array:
         """Return which rows are calibration rows, as a dask array of shape (n_input,)."""

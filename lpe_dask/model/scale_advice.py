@@ -40,9 +40,9 @@ def advise_scale(
         The columns that have codes.
     """
     has_unit = parameters["graph"] == "radius" or "w" in (parameters["metric_params"] or {})
-    sample = sample[~np.isnan(sample).any(axis=1)]
     if parameters["metric"] not in ("euclidean", "geodesic") or has_unit:
         return
+    sample = _without_gaps(sample)
     shares = typical_shares(sample, categorical)
     place = int(shares.argmax())
     if not shares[place] > MAX_SHARE or place in categorical:  # these have no scale
@@ -58,6 +58,17 @@ def advise_scale(
         "the other columns hardly count: give scale='standard' (--scale standard).",
         labels[place], np.floor(100 * shares[place]),
     )  # fmt: skip
+
+
+def _without_gaps(sample: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return rows in which what is missing is the median of its column, or 0."""
+    gaps = np.isnan(sample)
+    if not gaps.any():
+        return sample
+    known = ~gaps.all(axis=0)
+    fill = np.zeros(sample.shape[1])
+    fill[known] = np.nanmedian(sample[:, known].astype(np.float64), axis=0)
+    return np.where(gaps, fill, sample)
 
 
 def typical_shares(

@@ -25,11 +25,8 @@ _N_ROWS, _N_RUNS, _N_ITEMS = 50, 200, 40
 #: Columns that a row shows at most; fewer where the page would become too large.
 _N_COLUMNS = (20, 10, 5, 3)
 
-#: Columns with missing values that are named in the first card.
-_N_MISSING = 3
-
-#: Statuses of rows without a p-value.
-_STATUSES = ("missing value", "infinite value")
+#: Columns with missing values that are named in the first card, and statuses at most.
+_N_MISSING, _N_STATUSES = 3, 10
 
 #: The longest path that a page has.
 _PATH_LENGTH = 100
@@ -114,7 +111,7 @@ def report_page(summary: Mapping[str, Any]) -> str:
         "rows": content.items("reasons.rows", _N_ROWS),
         "runs": content.items("drift.state.runs", _N_RUNS, last=True),
         "values": content.items("values"), "missing": _missing(content),
-        "statuses": [of for of in _STATUSES if content.real(f"p_value_status.{of}")],
+        "statuses": _statuses(content),
         "attention": list(_attention(content)), "pictures": _pictures(content),
         "up_to_alpha": _up_to_alpha(content), "has_pictures": has_pictures(),
         "style": style(), "version": version("lpe-dask"),
@@ -126,8 +123,20 @@ def report_page(summary: Mapping[str, Any]) -> str:
     return page
 
 
+def _statuses(content: Content) -> list[str]:
+    """Return the statuses that rows without a p-value have."""
+    counts = content.at("p_value_status")
+    names = [name for name in counts if name != "ok"] if isinstance(counts, dict) else []
+    return [name for name in names[:_N_STATUSES] if content.real(f"p_value_status.{name}")]
+
+
 def _missing(content: Content) -> list[str]:
-    """Return the paths of the columns in which most values are missing."""
+    """Return the paths of the columns in which most values are missing.
+
+    None where rows are measured with their gaps.
+    """
+    if content.at("parameters.missing") == "measure":
+        return []
     paths = [path for path in content.items("values") if content.real(f"{path}.missing")]
     return sorted(paths, key=lambda path: -content.real(f"{path}.missing"))[:_N_MISSING]
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.tables.row_checks import checksum, validated_rows
+from lpe_dask.tables.row_status import status_codes
 from lpe_dask.tables.table import Table
 from lpe_dask.tables.value_ranges import BlockRanges, ValueRanges, ranges_of
 from lpe_dask.tasks import (
@@ -41,8 +42,9 @@ class NominalRows:
         Finite, but for gaps that are measured, with known chunks.
     input_chunks : tuple of int
         Sizes of the row chunks of the input, before rows were dropped.
-    is_kept : ndarray of shape (sum of input_chunks,), optional
-        Which rows of the input these are; None: all.
+    statuses : ndarray of shape (sum of input_chunks,), optional
+        The number of the status of each row of the input: these are those that are "ok".
+        None: all are.
     sample : ndarray of shape (n_sampled, n_features)
         Some of the rows, about evenly from all chunks.
     checksums : list of int
@@ -57,7 +59,7 @@ class NominalRows:
 
     rows: da.Array
     input_chunks: tuple[int, ...]
-    is_kept: NDArray[np.bool_] | None
+    statuses: NDArray[np.int8] | None
     sample: NDArray[np.generic]
     checksums: list[int]
     ranges: ValueRanges
@@ -91,11 +93,12 @@ class NominalRows:
         name = "lpe-read" if table.is_lazy else "lpe-rows"
         source = freeze(table.rows, name, is_foreign=table.is_lazy)
         is_frame = table.frame is not None
-        are_kept, counts, gaps, samples, checksums, values = _survey_blocks(
+        of_blocks, counts, gaps, samples, checksums, values = _survey_blocks(
             source, tuple(categorical), keeps_gaps=keeps_gaps
         )
-        sizes = tuple(map(len, are_kept))
-        is_kept = np.concatenate(are_kept)
+        sizes = tuple(map(len, of_blocks))
+        statuses = np.concatenate(of_blocks)
+        is_kept = statuses == 0
         bad, n_missing = np.sum(counts, axis=0), np.sum(gaps, axis=0)
         if keeps_gaps:
             _refuse_infinite(bad, table.labels)
@@ -114,9 +117,14 @@ class NominalRows:
         finite = partial(_finite_rows, sizes=sizes, checksums=checksums, numbers=numbers)
         reread = None if table.reread is None else partial(finite, table.reread, name)
         return cls(
-            finite(lambda: source, name), sizes, None if is_kept.all() else is_kept,
+            finite(lambda: source, name), sizes, None if is_kept.all() else statuses,
             np.concatenate(samples), checksums, ranges_of(values), is_frame, reread,
         )  # fmt: skip
+
+    @property
+    def is_kept(self) -> NDArray[np.bool_] | None:
+        """Which rows of the input these are, of shape (sum of input_chunks,); None: all."""
+        return None if self.statuses is None else self.statuses == 0
 
     def again(self) -> da.Array:
         """Return the rows, in a new graph if they are in this process.
@@ -251,7 +259,7 @@ def _survey(
     categorical: tuple[int, ...],
     keeps_gaps: bool,
 ) -> tuple[Any, ...]:
-    """Return which rows are kept, and how many numbers of each column keep rows from it.
+    """Return the statuses of rows, and how many numbers of each column are not usable.
 
     And how many are missing, a sample, the checksum of the chunk, and its values.
     """
@@ -262,13 +270,15 @@ def _survey(
     if is_finite.all():  # by row and by column it takes several times as long
         none = np.zeros(n_features, np.int64)
         values = BlockRanges.of(rows, categorical)
-        return np.ones(n_rows, bool), none, none, rows[which], checksum(rows), values
+        ok = np.zeros(n_rows, np.int8)
+        return ok, none, none, rows[which], checksum(rows), values
     is_gap = np.isnan(rows)
     is_usable = is_finite | is_gap if keeps_gaps else is_finite
-    is_kept = is_usable.all(axis=1)
+    codes = status_codes(rows, measures_gaps=keeps_gaps)
+    is_kept = codes == 0
     bad, n_missing = (~is_usable).sum(axis=0), is_gap.sum(axis=0)
     values, sample = BlockRanges.of(rows[is_kept], categorical), rows[which[is_kept[which]]]
-    return is_kept, bad, n_missing, sample, checksum(rows), values
+    return codes, bad, n_missing, sample, checksum(rows), values
 
 
 def _take(

@@ -13,8 +13,8 @@ import pandas as pd
 
 from lpe_dask import dask_array as da
 from lpe_dask.tables.interop import frame_to_library, from_library
-from lpe_dask.tables.output_series import unwrapped
-from lpe_dask.tasks import map_partitions, to_task
+from lpe_dask.tables.output_series import row_numbers, unwrapped
+from lpe_dask.tasks import map_partitions, meta_of, to_task
 
 
 def map_to_frame(
@@ -37,54 +37,43 @@ def map_to_frame(
     table : DataFrame, dask DataFrame, or a table of another library
         With the index of the values; of arrays it counts from 0.
     """
-    first = values[0]
-    if isinstance(first, da.Array):
-        import dask.dataframe as dd
-
-        stacked = da.stack(values, axis=1, allow_unknown_chunksizes=True)
-        frame = dd.from_dask_array(stacked)
-        return _map_parts(frame, _on_columns, values, function, *arguments)
-    given = list(map(unwrapped, arguments))
+    if isinstance(values[0], da.Array):
+        values = _as_series(values)
+    first, given = values[0], list(map(unwrapped, arguments))
     if isinstance(first, np.ndarray | pd.Series):
         found = function(*map(np.asarray, values), *given)
         return found if isinstance(first, np.ndarray) else found.set_axis(first.index)
     if from_library(first) is not None:
         arrays = [from_library(of)[0] for of in values]  # type: ignore[index]
         return frame_to_library(function(*arrays, *given), first)
-    return _map_parts(first, _on_all, values, function, *arguments, others=values[1:])
-
-
-def _map_parts(
-    frame: Any,
-    on_part: Callable[..., pd.DataFrame],
-    values: Sequence[Any],
-    function: Callable[..., pd.DataFrame],
-    *arguments: Any,
-    others: Sequence[Any] = (),
-) -> Any:
-    nothing = [np.empty(0, of.dtype) for of in values]
-    meta = function(*nothing, *map(unwrapped, arguments))
+    meta = function(*(np.empty(0, of.dtype) for of in values), *given)
     entered = [to_task(argument, "lpe-shared") for argument in arguments]
+    others = values[1:]
     return map_partitions(
-        frame, on_part, function, len(others), *others, *entered, meta=meta
+        first, _on_parts, function, len(others), *others, *entered, meta=meta
     )
+
+
+def _as_series(arrays: Sequence[da.Array]) -> list[Any]:
+    """Return arrays of the same rows as dask Series, whose index counts from 0."""
+    import dask.dataframe as dd
+
+    frame = dd.from_dask_array(da.stack(arrays, axis=1, allow_unknown_chunksizes=True))
+    if np.isnan(arrays[0].shape[0]):  # Dask counts the rows of each chunk from 0
+        frame = map_partitions(frame, _numbered, row_numbers(frame), meta=meta_of(frame))
+    return [frame[i] for i in range(len(arrays))]
 
 
 # The functions below run inside tasks.
 
 
-def _on_columns(
-    frame: pd.DataFrame, function: Callable[..., pd.DataFrame], _: int, *arguments: Any
-) -> pd.DataFrame:
-    columns = frame.to_numpy().T
-    return function(*columns, *arguments).set_axis(frame.index)
+def _numbered(frame: pd.DataFrame, numbers: pd.Series) -> pd.DataFrame:
+    """Return rows by their numbers, which count from 1."""
+    return frame.set_axis(pd.Index(numbers.to_numpy() - 1), axis=0)
 
 
-def _on_all(
-    first: pd.Series,
-    function: Callable[..., pd.DataFrame],
-    n_others: int,
-    *given: Any,
+def _on_parts(
+    first: pd.Series, function: Callable[..., pd.DataFrame], n_others: int, *given: Any
 ) -> pd.DataFrame:
     others = [of.to_numpy() for of in given[:n_others]]
     return function(first.to_numpy(), *others, *given[n_others:]).set_axis(first.index)

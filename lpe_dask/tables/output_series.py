@@ -54,7 +54,7 @@ def to_foreign(values: da.Array | NDArray[Any], name: str, kind: str) -> Any:
 def to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
     """Return the values as a dask Series with the index and partitions of a frame."""
     meta = _empty_series(name, values.dtype)
-    numbers = _row_numbers(frame)
+    numbers = row_numbers(frame)
     return map_partitions(numbers, _take_rows, name, *_whole(values), meta=meta)
 
 
@@ -75,7 +75,7 @@ def to_verified_series(values: da.Array, name: str, frame: Any, rows: da.Array) 
     # What waits for the values is not to keep the rows in memory.
     hashes = frame.map_partitions(_hashes, meta=_empty_series("hash", np.uint64))
     # Not of a column: Dask may read small files together where it reads fewer columns.
-    numbers = _row_numbers(hashes)
+    numbers = row_numbers(hashes)
     whole = _whole(values, map_blocks([rows], row_hashes, name="hash", dtype=np.uint64))
     return map_partitions(numbers, _take_checked_rows, name, hashes, *whole, meta=meta)
 
@@ -91,7 +91,7 @@ def _whole(*arrays: da.Array) -> list[Delayed]:
     return new_tasks("whole", tasks, arrays)
 
 
-def _row_numbers(frame: Any) -> Any:
+def row_numbers(frame: Any) -> Any:
     """Return the numbers of rows, from 1, as a dask Series.
 
     Derived from the frame, so that Dask knows that both have the same rows:
@@ -256,7 +256,7 @@ class InputKind:
         # Not of the frame: rows that were checked would be kept until all before are
         # counted.
         return map_partitions(
-            _row_numbers(self.source), _look_up, name, function, self.frame,
+            row_numbers(self.source), _look_up, name, function, self.frame,
             number_type(self.frame), *known, len(values), *own, *entered,
             meta=_empty_series(name, float),
         )  # fmt: skip

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-
-from lpe_dask.tables.output_series import map_values
 
 
 class RowStatus:
@@ -28,16 +26,6 @@ class RowStatus:
     NAMES: ClassVar[tuple[str, ...]] = ("ok", "missing value", "infinite value")
     COLUMN: ClassVar[str] = "p_value_status"
     TYPE: ClassVar[pd.CategoricalDtype] = pd.CategoricalDtype([*NAMES])
-
-    @classmethod
-    def named(cls, codes: Any) -> Any:
-        """Return numbers of statuses as names, in their kind; lazily for Dask.
-
-        Text for arrays and other libraries, categories for pandas.
-        """
-        names = map_values(codes, _names, name=cls.COLUMN, dtype=object)
-        has_index = hasattr(names, "index") and hasattr(names, "astype")
-        return names.astype(cls.TYPE) if has_index else names
 
     @classmethod
     def column(cls, codes: NDArray[np.int8]) -> pd.Categorical:
@@ -69,5 +57,6 @@ def status_codes(
     return codes
 
 
-def _names(codes: NDArray[np.int8]) -> NDArray[np.object_]:
+def status_names(codes: NDArray[np.int8]) -> NDArray[np.object_]:
+    """Return the statuses of these numbers as text."""
     return np.array(RowStatus.NAMES, object)[codes]

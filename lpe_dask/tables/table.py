@@ -33,12 +33,13 @@ from lpe_dask.tables.original_values import original_values
 from lpe_dask.tables.output_series import (
     map_blocks,
     map_frame_rows,
+    map_values,
     to_dask_series,
     to_verified_series,
 )
 from lpe_dask.tables.partitions import RowEncoder, frame_of_part, rows_of_part
 from lpe_dask.tables.row_checks import validated_rows
-from lpe_dask.tables.row_status import RowStatus, status_codes
+from lpe_dask.tables.row_status import RowStatus, status_codes, status_names
 from lpe_dask.tables.sources import Source, object_columns, open_source
 from lpe_dask.tables.value_types import check_value_types, column_label, kind_of_type
 from lpe_dask.tasks import (
@@ -256,6 +257,16 @@ class Table:
         """Return the number of the status of each row, in the kind of the input."""
         function = partial(status_codes, measures_gaps=measures_gaps)
         return self.map_rows(function, name=RowStatus.COLUMN, dtype=np.int8)
+
+    def status(self, *, measures_gaps: bool) -> Any:
+        """Return the status of each row, in the kind of the input; lazily for Dask.
+
+        Text for arrays and other libraries, categories for pandas and Dask frames.
+        """
+        codes = self.status_codes(measures_gaps=measures_gaps)
+        names = map_values(codes, status_names, name=RowStatus.COLUMN, dtype=object)
+        is_series = isinstance(names, pd.Series) or self.frame is not None
+        return names.astype(RowStatus.TYPE) if is_series else names
 
     def validated_rows(self, sizes: Sequence[int], checksums: Sequence[int]) -> da.Array:
         """Return the rows, lazily, in the chunks of their first reading.

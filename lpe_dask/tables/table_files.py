@@ -37,6 +37,7 @@ from lpe_dask.tables.interop import frame_of_arrow
 from lpe_dask.tables.layout_checks import check_layout
 from lpe_dask.tables.listing import is_local, list_files, path_of
 from lpe_dask.tables.parquet_files import N_READER_THREADS, index_names
+from lpe_dask.tables.row_status import RowStatus
 from lpe_dask.tables.value_types import BOOLEAN, LEVEL_TYPES, TEXT, kind_of_arrow
 
 logger = logging.getLogger(__name__)
@@ -135,6 +136,9 @@ class FileTable:
         Keys of folders are measured only if they are named.
         """
         chosen = but.of([*self.columns, *self.differing])
+        if self._is_status_of_output(chosen):
+            chosen.remove(RowStatus.COLUMN)
+            logger.info("%s of an earlier output is not measured", RowStatus.COLUMN)
         self.check_same(chosen)
         named = () if categorical is None or categorical == "auto" else categorical
         named = resolve_names(named, self.schema.names)
@@ -147,6 +151,17 @@ class FileTable:
                 "names them: %s", ", ".join(left_out),
             )  # fmt: skip
         return [name for name in chosen if name not in left_out]
+
+    def _is_status_of_output(self, names: Sequence[Any]) -> bool:
+        """Return whether one of some columns is what runs say of rows; no result is input.
+
+        Also where only some files have it, as earlier versions did not write it.
+        """
+        place = self.schema.get_field_index(RowStatus.COLUMN)
+        is_dictionary = place >= 0 and pa.types.is_dictionary(self.schema.types[place])
+        return RowStatus.COLUMN in names and (
+            is_dictionary or RowStatus.COLUMN in self.differing
+        )
 
     @property
     def columns(self) -> list[Any]:

@@ -93,6 +93,7 @@ def written(tmp_path_factory):
             "geodesic": {"metric": "geodesic"},
             "mahalanobis": {"metric": "mahalanobis", "graph": "radius", "radius": 1.0},
             "approximate": {"algorithm": "nn_descent"},
+            "gaps": {"missing": "measure", "metric_params": {"w_missing": 2.0}},
         }
         for name, arguments in models.items():
             lpe_dask.LPE(**arguments).fit(rows).save(name)

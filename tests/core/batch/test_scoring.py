@@ -197,6 +197,23 @@ def test_score_files__says_of_each_row_why_it_has_no_p_value(fdr):
     assert schema.field("p_value_status").type == pa.dictionary(pa.int8(), pa.string())
 
 
+@pytest.mark.parametrize("is_mixed", [False, True])
+@pytest.mark.parametrize("categorical", [None, "auto"])
+def test_score_files__does_not_measure_the_statuses_of_an_output(is_mixed, categorical):
+    """Outputs are nominal rows, once a person has looked at them; older ones have none."""
+    score(data="nominal.parquet", output="earlier", keep=["x", "y"])
+    part = Path("earlier/part-00000.parquet")
+    if is_mixed:
+        older = pq.read_table(part).drop_columns(["p_value_status"])
+        pq.write_table(older, "earlier/part-00001.parquet")
+    given = {"exclude": RESULTS[:3], "categorical": categorical}
+
+    score(nominal="earlier", n_neighbors=2, **given)
+
+    summary = json.loads((OUT / "_summary.json").read_text())
+    assert summary["fingerprint"]["settings"]["columns"] == ["x", "y"]
+
+
 def test_score_files__carries_over_a_column_of_the_name_of_the_statuses(caplog):
     """A run that was possible before there were statuses still is."""
     numbers = np.array([np.nan, *range(59)])

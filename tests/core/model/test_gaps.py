@@ -15,9 +15,12 @@ from hypothesis.extra import numpy as npst
 
 import definitions
 import lpe_dask
+from calling import invoke
 from choosing import mostly_dealt, mostly_full
 from flows import CATEGORICAL, NAMES, table
 from lpe_dask import LPE
+from lpe_dask.cli.outcome import summary_lines
+from lpe_dask.forecast import sample as samples
 from lpe_dask.model.learning import medians
 from lpe_dask.model.learning.medians import learn_medians
 from oracle import Oracle
@@ -75,7 +78,7 @@ def test_lpe__measures_gaps_as_defined(scale, calibration, form, weights, algori
     np.testing.assert_array_equal(model.p_values_, expected.p_values_)
     np.testing.assert_array_equal(model.statistic(NEW), expected.statistic(NEW))
     np.testing.assert_array_equal(model.score_samples(NEW), expected.score_samples(NEW))
-    with pytest.warns(UserWarning, match="1 row has NaN or inf"):
+    with pytest.warns(UserWarning, match="1 row has inf, and no"):
         labels = model.predict(NEW)
     np.testing.assert_array_equal(labels, expected.predict(NEW))
 
@@ -183,6 +186,26 @@ def test_explain__says_how_often_values_are_missing():
     assert (first["column"], first["value"]) == (1, 70.0)
 
 
+def test_explain__says_that_a_category_is_often_missing():
+    rows = pd.DataFrame({"x": np.arange(40.0), "c": ["a", None, "b", None] * 10})
+    model = LPE(2, missing="measure", categorical=["c"], calibration="loo").fit(rows)
+
+    found = model.explain(pd.DataFrame({"x": [90.0], "c": ["b"]}), top=2)
+
+    usual = dict(zip(found["column"], found["usual"], strict=True))
+    assert usual["c"] == "missing 50%, a 25%, b 25%"
+
+
+def test_explain__of_a_column_without_weight_does_not_say_that_it_is_missing():
+    rows = np.random.default_rng(0).standard_normal((40, 2))
+    model = LPE(2, metric_params={"w": [1.0, 0.0]}).fit(rows)
+
+    found = model.explain(np.array([[9.0, 0.0]]))
+
+    assert found["column"].tolist() == [0]
+    assert "missing" not in found["usual"][0]
+
+
 def test_nearest_nominal__of_a_row_with_gaps():
     rows = np.array([[1.0, 1], [2, np.nan], [3, 2], [4, 3]])
     model = LPE(1, missing="measure").fit(rows)
@@ -191,6 +214,27 @@ def test_nearest_nominal__of_a_row_with_gaps():
 
     assert found["nominal_row"].tolist()[0] == 1
     np.testing.assert_array_equal(found["distance"], [0.0, np.nan])
+
+
+@pytest.mark.parametrize("with_nominal", [True, False])
+def test_runs__measure_gaps_and_name_them(tmp_path, with_nominal):
+    nominal, out = in_file(tmp_path, NOMINAL, "nominal.parquet"), str(tmp_path / "out")
+    rows = NEW.assign(x=NEW["x"].where(NEW.index != 6, 90.0))
+    data = in_file(tmp_path, rows, "rows.parquet") if with_nominal else nominal
+    given = {"missing": "measure", "scale": "standard", "categorical": CATEGORICAL}
+    path = nominal if with_nominal else None
+
+    summary = lpe_dask.score_files(data, out, nominal=path, alpha=0.3, **given)
+
+    n_infinite = int(with_nominal)
+    assert summary["p_value_status"] == {
+        "ok": summary["rows"] - n_infinite, "missing value": 0, "infinite value": n_infinite
+    }  # fmt: skip
+    done = invoke("explain", out)
+    assert done.exit_code == 0
+    assert "=missing (" in done.output
+    lines = summary_lines(summary, "out")
+    assert ("1 without a p-value: 1 infinite value\n" in lines) == with_nominal
 
 
 def test_check_calibration__holds_out_rows_with_gaps():
@@ -241,6 +285,19 @@ def test_learn_medians__reads_rows_few_times(monkeypatch, most):
 
     np.testing.assert_array_equal(found, np.median(rows, axis=0))
     assert len(n_read) <= 3
+
+
+def test_plan__does_not_take_a_sample_for_all_rows(tmp_path, monkeypatch):
+    """A column that has a value in few rows has none in a sample."""
+    monkeypatch.setattr(samples, "SAMPLE_ROWS", 20)
+    rows = pd.DataFrame({"a": np.arange(400.0), "b": np.nan})
+    rows.loc[237, "b"] = 1.0
+    rows.to_parquet(tmp_path / "rows.parquet", row_group_size=20)
+    given = {"missing": "measure", "metric_params": {"w_missing": 2.0}, "n_neighbors": 3}
+
+    forecast = lpe_dask.plan(str(tmp_path / "rows.parquet"), **given)
+
+    assert "400 to score" in str(forecast)
 
 
 @pytest.mark.parametrize("kind", ["pandas", "dask frame"])
@@ -300,6 +357,11 @@ def test_score_samples__measures_a_column_that_is_missing_in_all_rows(tmp_path, 
         ({"metric_params": {"w_missing": -1}}, "must be a number of at least 0"),
         ({"metric_params": {"w_missing": "1"}}, "must be a number of at least 0"),
         ({"metric_params": {"w_missing": np.inf}}, "must be a number of at least 0"),
+        ({"metric_params": {"w_missing": None}}, "must be a number of at least 0"),
+        (
+            {"metric_params": {"w_missing": None}, "missing": "drop"},
+            "must be a number of at least 0",
+        ),
         (
             {"metric_params": {"w_missing": 1}, "missing": "drop"},
             "is for missing='measure'",

@@ -45,6 +45,15 @@ def test_score__says_once_which_column_makes_up_the_distance(with_nominal, order
     assert said(caplog) == [ADVICE, ADVICE.replace("amount", "column 1")]
 
 
+def test_score__says_it_also_where_every_row_has_a_gap(orders, caplog):
+    for place, name in enumerate(orders):
+        orders.loc[orders.index % 3 == place, name] = np.nan
+
+    lpe_dask.score(orders, n_neighbors=5, missing="measure")
+
+    assert said(caplog) == [ADVICE.replace("99", said(caplog)[0].split()[3])]
+
+
 def test_score__finds_more_with_what_it_says(orders, caplog):
     orders.loc[7, "items"] = 15
 

@@ -51,6 +51,8 @@ def test_n_flagged_ranks__counts_p_values_as_they_are_compared(alpha, n):
         ({"metric": "geodesic", "metric_params": {"graph": "union"}}, "neighbor graph"),
         ({"metric": "geodesic"}, None),
         ({"metric": "geodesic", "scale": "minmax"}, "ranges"),
+        ({"missing": "measure"}, "medians"),
+        ({"missing": "measure", "scale": "standard"}, "variances and medians"),
     ],
 )
 def test_learned_components__are_what_distances_depend_on(arguments, learned):
@@ -74,7 +76,7 @@ def test_learned_components__do_not_depend_on_a_scale_that_the_metric_undoes(met
     "learned",
     [
         "ranges", "variances", "covariance", "quantiles", "ranges and quantiles",
-        "ranges and quantiles and covariance",
+        "ranges and quantiles and covariance", "medians",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("n_features", [1, 2, 30])
@@ -91,6 +93,8 @@ def test_min_rows_for_loo__of_scale_and_metric_are_those_of_each():
     assert min_rows_for_loo("ranges and quantiles", 9) == ranges + quantiles
     of_metric = min_rows_for_loo("covariance", 9)
     assert min_rows_for_loo("quantiles and covariance", 9) == quantiles + of_metric
+    both = min_rows_for_loo("ranges and quantiles and medians", 9)
+    assert both == ranges + quantiles + min_rows_for_loo("medians", 9)
     # A metric is then learned from two forms of each column.
     found = min_rows_for_loo("ranges and quantiles and covariance", 9) - ranges - quantiles
     assert found == min_rows_for_loo("covariance", 18)

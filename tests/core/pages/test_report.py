@@ -228,6 +228,19 @@ def test_report_page__without_a_p_value_leads_to_the_input(
     assert said not in Page(pages["single"][1]).text  # which has p-values
 
 
+def test_report_page__says_why_rows_have_no_p_value(without_pictures):
+    """Of gaps that are measured it is not said that they are why."""
+    counts = {"ok": 99_700, "missing value": 280, "infinite value": 20}
+    missing = [{"column": "speed", "missing": 280, "unseen": 0}]
+    summary = summaries.ordinary() | {"rows_nan": 300, "values": missing}
+    summary |= {"p_value_status": counts}
+    measured = summary | {"parameters": summary["parameters"] | {"missing": "measure"}}
+
+    said = "300 rows have no p-value: 280 missing value, 20 infinite value"
+    assert f"{said}; values are missing in speed (280)." in Page(report_page(summary)).text
+    assert f"{said}." in Page(report_page(measured)).text
+
+
 def test_report_page__of_rows_among_themselves_says_why_there_is_no_verdict(pages):
     text = Page(pages["own"][1]).text
     assert "Rows 100,000 Not tested for drift: rows were scored against each" in text
