@@ -64,7 +64,10 @@ class Arguments(FitArguments, total=False):
 
 
 class ScoreArguments(Arguments, total=False):
-    """Those that `score` takes by name, but for ``csv``, which only paths go with."""
+    """Those that `score` takes by name.
+
+    But for ``csv``, which only paths go with, and ``output``, which says what it returns.
+    """
 
     columns: Any
     exclude: Names | None

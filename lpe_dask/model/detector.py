@@ -958,7 +958,12 @@ def score(
 ) -> pd.Series[float]: ...
 @overload
 def score(
-    data: Any, nominal: Any = None, *, csv: Csv = None, **arguments: Unpack[ScoreArguments]
+    data: Any,
+    nominal: Any = None,
+    *,
+    csv: Csv = None,
+    output: OutputChoice = "p_values",
+    **arguments: Unpack[ScoreArguments],
 ) -> Any: ...
 @redact_errors()
 def score(

@@ -208,7 +208,7 @@ PROBLEMS = [
     (f"{SCORE}fdr=inf", "[score] fdr", "fdr=inf must be"),
     (f"{SCORE}exclude=[]", "[score] exclude", "at least one"),
     (f"{NOMINAL}columns=[]", "[nominal] columns", "at least one"),
-    (f"{NOMINAL}missing='no'", "[nominal] missing", 'must be "error" or "drop"'),
+    (f"{NOMINAL}missing='no'", "[nominal] missing", '"error", "drop" or "measure"'),
     (f"{MODEL}refit=1", "[model] refit", "refit=1 must be true or"),
     (f"{MODEL}{DENSITY}='f'", f"[model] {DENSITY}", "must be a function, which only LPE"),
     # contradictions

@@ -232,4 +232,4 @@ def test_arguments__of_score_are_all_that_it_takes_by_name():
     named = set(inspect.signature(score).parameters) - {"arguments"}
 
     more = set(get_type_hints(ScoreArguments)) - set(HINTS)
-    assert more == named - {"data", "nominal", "csv"}
+    assert more == named - {"data", "nominal", "csv", "output"}

@@ -28,7 +28,11 @@ from strategies import point_sets, row_chunks
 @pytest.mark.parametrize(
     ("metric", "params", "message"),
     [
-        ("euclidean", {"V": [1, 1]}, r"has \['V'\], but metric='euclidean' takes 'w' only"),
+        (
+            "euclidean",
+            {"V": [1, 1]},
+            r"has \['V'\], but metric='euclidean' takes 'w' and 'w_m",
+        ),
         ("mahalanobis", {"VI": np.eye(2), "w": [1, 1]}, r"has \['w'\]"),
         ("euclidean", {"w": [1, 1, 1]}, r"shape \(3,\), but the rows have 2 columns"),
         ("euclidean", {"w": [1, -1]}, "must not be negative; the smallest is -1"),

@@ -419,7 +419,7 @@ def test_floats__that_are_whole_are_levels():
     X = pd.DataFrame({"c": [2.0, np.nan, np.inf, 3.0, -0.0]})
 
     np.testing.assert_array_equal(
-        computed(X, categories)[:, 0], [1, np.nan, np.nan, -1, -1]
+        computed(X, categories)[:, 0], [1, np.nan, np.inf, -1, -1]
     )
     with pytest.raises(TypeError, match="'c' has numbers with fractions"):
         computed(X + 0.5, categories)
