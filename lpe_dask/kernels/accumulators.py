@@ -9,7 +9,8 @@ not depend on the order in which the blocks came.
 from __future__ import annotations
 
 import math
-from typing import ClassVar, TypeVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from lpe_dask.kernels.arrays import (
     Queries,
     read_only,
 )
-from lpe_dask.kernels.basis import FAR_SQUARE, FURTHEST, Basis
+from lpe_dask.kernels.basis import FAR_SQUARE, FURTHEST, LARGEST_SUM, Basis
 from lpe_dask.kernels.blocks import Arrangement, Block
 from lpe_dask.kernels.compilation import run, search_work
 from lpe_dask.kernels.distances import largest_square_within, limit_of
@@ -60,6 +61,10 @@ class QueryTiles:
     basis : Basis, optional
         Has the weights of the columns, the last of which may be codes; None: all are 1, and
         there are no codes.
+    tables : ndarray of shape (n_queries,), optional
+        Which of several tables of weights are those of a query.
+    weights : ndarray of shape (n_tables, n_features), optional
+        These; None: those of the basis are the only ones.
     """
 
     #: Most queries of a tile.
@@ -72,6 +77,8 @@ class QueryTiles:
         arrangement: Arrangement,
         numbers: NDArray[np.int64] | None = None,
         basis: Basis | None = None,
+        tables: NDArray[np.int64] | None = None,
+        weights: NDArray[np.float64] | None = None,
     ) -> None:
         # A kernel has room for so many, and would write beyond it.
         assert np.diff(arrangement.starts).max(initial=0) <= TILE_ROWS
@@ -84,9 +91,11 @@ class QueryTiles:
             points = np.ascontiguousarray(points[self.order])
         self.is_measured = _are_finite(wide)
         numbers = np.full(len(wide), -1) if numbers is None else numbers[self.order]
-        weights, lowered = np.ones(points.shape[1]), np.empty(0, np.float32)
+        own, lowered = np.ones(points.shape[1]), np.empty(0, np.float32)
         if basis is not None:
-            weights, lowered = np.array(basis.all_weights), basis.lowered
+            own, lowered = np.array(basis.all_weights), basis.lowered
+        weights = own[None] if weights is None else weights
+        tables = np.zeros(len(wide), np.int64) if tables is None else tables[self.order]
         with np.errstate(invalid="ignore"):
             without_codes = points[:, : points.shape[1] - len(lowered)]
             reaches = np.einsum("ij,ij->i", without_codes, without_codes)
@@ -98,7 +107,7 @@ class QueryTiles:
         lows, highs = _boxes(points, arrangement)
         self.arrays = Queries(
             read_only(wide), points, numbers, reaches, arrangement.starts, lows, highs,
-            weights, lowered,
+            read_only(np.ascontiguousarray(weights)), tables, lowered,
         )  # fmt: skip
 
     def may_reach(
@@ -126,7 +135,14 @@ class QueryTiles:
         bounds = self._lower_bounds(gaps, low, high, reaches, errors)
         most = np.maximum.reduceat(limits, starts)
         # Where overflow left no number, nothing is known.
-        return bool(((most >= 0) & ~(bounds > most)).any())
+        is_near = (most >= 0) & ~(bounds > most)
+        return bool((is_near & ~self._are_separate(gaps)).any())
+
+    def _are_separate(self, gaps: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return where a code of infinite weight differs, by gaps as `_lower_bounds`."""
+        separates = self.arrays.lowered > LARGEST_SUM
+        of_codes = gaps[:, gaps.shape[1] - len(separates) :]
+        return (of_codes[:, separates] > 0).any(axis=1)
 
     def _lower_bounds(
         self,
@@ -231,8 +247,8 @@ class KNearestAccumulator(_State):
     queries : QueryTiles
     basis : Basis
         That of the blocks.
-    n_neighbors : int
-        K, at least 1.
+    n_neighbors : int or ndarray of shape (n_queries,)
+        K, at least 1; of each query.
     aggregation : str, default="kth"
         A name of `aggregation.AGGREGATIONS`: what is finally made of their distances.
     with_numbers : bool, default=False
@@ -243,7 +259,7 @@ class KNearestAccumulator(_State):
         self,
         queries: QueryTiles,
         basis: Basis,
-        n_neighbors: int,
+        n_neighbors: int | NDArray[np.int64],
         *,
         aggregation: str = "kth",
         with_numbers: bool = False,
@@ -253,11 +269,14 @@ class KNearestAccumulator(_State):
         self._aggregation = aggregation
         self._n_features = queries.arrays.points.shape[1]
         self._guess = np.full(n_queries, np.inf)
+        wanted = np.broadcast_to(n_neighbors, n_queries)[queries.order]
+        most = int(np.max(n_neighbors, initial=1))
         self._found = Found(
-            np.empty((n_queries, n_neighbors)),
-            np.empty((n_queries, n_neighbors if with_numbers else 0), np.int64),
+            np.empty((n_queries, most)),
+            np.empty((n_queries, most if with_numbers else 0), np.int64),
             np.zeros(n_queries, np.int64),
             np.where(queries.is_measured, np.inf, INACTIVE),
+            wanted,
         )
         self._limits = self._found.limits
 
@@ -283,7 +302,7 @@ class KNearestAccumulator(_State):
 
         The blocks then have to be folded once more; the other queries are done.
         """
-        squares = kth_squares(*self._nearest())
+        squares = self._aggregated(kth_squares)
         with np.errstate(over="ignore"):
             limits = limit_of(squares, self._n_features, self._errors)
         is_sure = (limits <= self._guess) | ~self._queries.is_measured
@@ -310,13 +329,25 @@ class KNearestAccumulator(_State):
         ``inf`` where fewer than K rows were seen or their distances overflow; NaN for a
         query that was not measured.
         """
-        statistic = AGGREGATIONS[self._aggregation](*self._nearest())
+        statistic = self._aggregated(AGGREGATIONS[self._aggregation])
         statistic[~self._queries.is_measured] = np.nan
         return self._queries.to_input_order(statistic)
 
-    def _nearest(self) -> tuple[NDArray[np.float64], NDArray[np.int64], int]:
-        """Return the arguments of `kth_squares`."""
-        return self._found.squares, self._found.counts, self._found.squares.shape[1]
+    def _aggregated(
+        self, function: Callable[..., NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """Return what a function with the parameters of `kth_squares` gives, by its K."""
+        squares, counts, wanted = (
+            self._found.squares,
+            self._found.counts,
+            self._found.wanted,
+        )
+        found = np.empty(len(squares))
+        for n_neighbors in np.unique(wanted).tolist():
+            which: Any = np.flatnonzero(wanted == n_neighbors)
+            which = slice(None) if len(which) == len(wanted) else which  # no copy
+            found[which] = function(squares[which], counts[which], n_neighbors)
+        return found
 
     def neighbors(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the distances to the K nearest rows and their numbers.

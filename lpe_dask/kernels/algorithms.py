@@ -3,9 +3,10 @@
 `ALGORITHMS` is the one table from the name a user gives to the module that says how rows
 are ordered. Every such module offers the same contract:
 
-``basis(sample, weights, n_codes) -> Basis``
+``basis(sample, weights, n_codes, separates) -> Basis``
     In which rows like those of a sample, of shape (n_rows, n_columns), are filtered, with
-    the weights of their columns, the last ``n_codes`` of which are codes of categories.
+    the weights of their columns, the last ``n_codes`` of which are codes of categories; the
+    last one may separate rows.
 ``arrange(points, cell_rows) -> Arrangement``
     In which order points in that basis are searched, and what runs of them are cells.
 ``tile(points, tile_rows) -> Arrangement``

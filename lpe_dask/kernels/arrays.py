@@ -55,9 +55,11 @@ class Queries(NamedTuple):
     starts : ndarray of shape (n_tiles + 1,)
     lows, highs : ndarray of shape (n_tiles, n_features)
         Boxes of the tiles in the basis; infinite where there are none.
-    weights : ndarray of shape (n_features,)
+    weights : ndarray of shape (n_tables, n_features)
         By which squared differences are multiplied, as defined, and what codes that differ
         add.
+    tables : ndarray of shape (n_queries,)
+        Which of them are those of a query.
     lowered : ndarray of shape (n_codes,)
         What they add in the basis at least, float32.
     """
@@ -70,6 +72,7 @@ class Queries(NamedTuple):
     lows: NDArray[np.float64]
     highs: NDArray[np.float64]
     weights: NDArray[np.float64]
+    tables: NDArray[np.int64]
     lowered: NDArray[np.float32]
 
 
@@ -78,21 +81,24 @@ class Found(NamedTuple):
 
     Attributes
     ----------
-    squares : ndarray of shape (n_queries, n_neighbors)
+    squares : ndarray of shape (n_queries, most)
         Squared distances by definition; the first ``counts[i]`` of row i count, in any
         order.
-    numbers : ndarray of shape (n_queries, n_neighbors) or (n_queries, 0)
+    numbers : ndarray of shape (n_queries, most) or (n_queries, 0)
         Of the reference rows they belong to, where they are wanted.
     counts : ndarray of shape (n_queries,)
     limits : ndarray of shape (n_queries,)
         In units of the basis: rows further than this cannot matter any more; below 0 for
         queries that need none.
+    wanted : ndarray of shape (n_queries,)
+        How many are wanted, at least 1.
     """
 
     squares: NDArray[np.float64]
     numbers: NDArray[np.int64]
     counts: NDArray[np.int64]
     limits: NDArray[np.float64]
+    wanted: NDArray[np.int64]
 
 
 class Counted(NamedTuple):

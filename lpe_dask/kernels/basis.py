@@ -29,6 +29,10 @@ which is more than what rounding these m additions may add to W; the part of S t
 add, ``2 m u S``, is in `relative_error`, where d counts numbers and codes. So what the
 filter adds up is no more than it should be, and the upper bound times
 ``stretch = 1 + (m + 10) 2**-21`` no less.
+
+A last code may separate rows: those that differ in it are at distance inf. In the filter it
+adds `SEPARATE`, which nothing else adds up to, so that such pairs are left out also where
+no other rows are known.
 """
 
 from __future__ import annotations
@@ -55,6 +59,14 @@ LEARNED_ROWS, CENTER_ROWS = 1024, 256
 #: Weights in the basis that the filter can add: a smaller one counts as an error, and where
 #: one is larger, upper bounds are not used.
 MIN_WEIGHT, MAX_WEIGHT = 2.0**-100, 2.0**100
+
+#: What the filter adds for a code that separates rows, and the largest sum without it: more
+#: than `FAR_SQUARE` and the weights of 2**16 codes.
+SEPARATE, LARGEST_SUM = 2.0**120, 2.0**118
+
+#: Step of such a code: rows are ordered by it before all other columns. float32 has codes
+#: up to 2**24 with it.
+SEPARATE_STEP = 2.0**60
 
 #: Coordinates of points end here, so that those far out can be rotated.
 FURTHEST = 2.0**100
@@ -86,6 +98,8 @@ class Basis:
     steps : ndarray of shape (n_codes,)
         Codes of points are those of the rows times these powers of 2: about as far apart as
         their weights say, so that rows can be ordered by all columns alike.
+    separates : bool, default=False
+        Whether the last code separates rows, whatever its weight is.
     """
 
     center: Floats
@@ -93,6 +107,7 @@ class Basis:
     rotation: Floats | None = None
     weights: Floats | None = None
     steps: Floats = field(default_factory=lambda: np.empty(0))
+    separates: bool = False
 
     @staticmethod
     def training_rows(sample: NDArray[Any]) -> NDArray[Any]:
@@ -106,13 +121,15 @@ class Basis:
 
     @property
     def all_weights(self) -> NDArray[np.float64]:
-        """The weights of all columns, of shape (n_columns,)."""
-        return np.ones(self.n_columns) if self.weights is None else self.weights
+        """The weights of all columns, of shape (n_columns,); inf for what separates."""
+        weights = np.ones(self.n_columns) if self.weights is None else self.weights
+        return np.append(weights[:-1], np.inf) if self.separates else weights
 
     @property
     def _code_weights(self) -> NDArray[np.float64]:
-        """The weights of codes, in units of the basis."""
-        return self.squares(self.all_weights[len(self.center) :])
+        """The weights of codes, in units of the basis, but for one that separates."""
+        stop = self.n_columns - int(self.separates)
+        return self.squares(self.all_weights[len(self.center) : stop])
 
     @property
     def relative_error(self) -> float:
@@ -146,9 +163,10 @@ class Basis:
         """What the filter adds for codes that differ: not more than the weights."""
         weights = self._code_weights
         lowered = np.minimum(weights, MAX_WEIGHT)
-        lowered *= 1 - (len(weights) + 9) * 2.0**-23
+        lowered *= 1 - (len(self.steps) + 9) * 2.0**-23
         lowered[weights < MIN_WEIGHT] = 0.0
-        return lowered.astype(np.float32)
+        last = [SEPARATE] if self.separates else []
+        return np.append(lowered, last).astype(np.float32)
 
     def squares(self, square: _Squares) -> _Squares:
         """Return squared distances of the rows' units in units of the basis."""
@@ -183,6 +201,7 @@ def learn_basis(
     n_codes: int = 0,
     *,
     rotate: bool,
+    separates: bool = False,
 ) -> Basis:
     """Return a basis around about the median of some rows.
 
@@ -196,6 +215,8 @@ def learn_basis(
         How many of the last columns are codes.
     rotate : bool
         Along the principal axes of the sample, where its covariance is finite.
+    separates : bool, default=False
+        As in `Basis`.
     """
     if n_codes > 0:
         n_numbers = sample.shape[1] - n_codes
@@ -204,7 +225,9 @@ def learn_basis(
         of_numbers = learn_basis(sample[:, :n_numbers], numbers, rotate=rotates)
         of_codes = np.ones(n_codes) if weights is None else weights[n_numbers:]
         steps = _steps(sample[:, n_numbers:], of_numbers.squares(of_codes))
-        return replace(of_numbers, weights=weights, steps=steps)
+        if separates:
+            steps[-1] = SEPARATE_STEP
+        return replace(of_numbers, weights=weights, steps=steps, separates=separates)
     sample = Basis.training_rows(sample)
     few = sample[:: -(-len(sample) // CENTER_ROWS)]
     halves = np.ascontiguousarray(few.T, np.float64) / 2  # so that no sum overflows

@@ -68,7 +68,7 @@ class BeamAccumulator:
         arrays = self._queries.arrays
         places = index.places(np.column_stack([arrays.numbers, self._entries(index)]))
         run(
-            "search_beams", math.inf, arrays.rows, arrays.weights, places, block,
+            "search_beams", math.inf, arrays.rows, arrays.weights[0], places, block,
             read_only(index.graph), self._squares,
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from lpe_dask.kernels.arrays import LANES, TILE_ROWS, Tile
-from lpe_dask.kernels.basis import FAR_SQUARE
+from lpe_dask.kernels.basis import FAR_SQUARE, LARGEST_SUM
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
 from lpe_dask.kernels.filters import QUERIES
 from lpe_dask.kernels.selection import largest_of
@@ -92,7 +92,10 @@ def find_near_cells(queries, number, block, farthest, errors, tile):  # type: ig
                 bound += gap * gap
                 size += center * center
         if n_numbers < n_features:
-            bound += _code_gap(cell, tile_lows, tile_highs, block, tile)
+            gap = _code_gap(cell, tile_lows, tile_highs, block, tile)
+            if gap > LARGEST_SUM:  # also where nothing is known that is near
+                continue
+            bound += gap
         bound -= 2.0**-23 * bound + 2.0**-40 * size
         bound -= errors.underflow + errors.rounding * (reach + reaches[cell])
         if not bound > farthest:
@@ -328,3 +331,17 @@ def upper_bound_offset(a, spread, errors, tile):  # type: ignore[no-untyped-def]
 def threshold_of(a, limit, errors, tile):  # type: ignore[no-untyped-def]
     """Return the largest sum of active query ``a`` whose pair may be within ``limit``."""
     return rounded_up(limit - tile.lengths[a] * (1.0 - errors.relative) + tile.errors[a])
+
+
+@inlined
+def below_separate(threshold):  # type: ignore[no-untyped-def]
+    """Return a threshold, or a lower one that no row reaches which a code separates."""
+    most = np.float32(LARGEST_SUM)
+    return threshold if threshold < most else most  # noqa: FURB136 - NaN
+
+
+@borrowing
+def leave_out_separate(n_active, tile):  # type: ignore[no-untyped-def]
+    """Lower the thresholds of active queries below the sums of rows that are separate."""
+    for a in range(n_active):
+        tile.thresholds[a] = below_separate(tile.thresholds[a])

@@ -11,10 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from lpe_dask.kernels.arrays import INACTIVE, LANES
+from lpe_dask.kernels.basis import LARGEST_SUM
 from lpe_dask.kernels.bounds import (
     empty_tile,
     find_near_cells,
     group_error,
+    leave_out_separate,
     load_tile,
     select_active_queries,
     sort_near_cells,
@@ -51,6 +53,7 @@ def fold_counts(queries, block, errors, square, counted, tallies):  # type: igno
     # Squares in units of the basis up to which a pair is surely within.
     surely = square * (1.0 - (queries.points.shape[1] + 4) * 2.0**-52)
     surely = surely * errors.factor * errors.factor * (1.0 - 2.0**-50) / errors.stretch
+    surely = surely if surely < LARGEST_SUM else LARGEST_SUM  # noqa: FURB136
     reach = largest_of(block.reaches, 0, len(block.reaches))
     for number in range(len(queries.starts) - 1):
         first = queries.starts[number]
@@ -73,6 +76,7 @@ def fold_counts(queries, block, errors, square, counted, tallies):  # type: igno
                 continue
             n_rows_of_cell = block.starts[cell + 1] - block.starts[cell]
             tallies[0] += n_active * n_rows_of_cell
+            leave_out_separate(n_active, tile)
             _count_cell(
                 n_active, cell, first, queries, block, errors, square, surely, counted,
                 tile,
@@ -138,7 +142,7 @@ def _count_measured(i, mask, g, queries, block, square, tile):  # type: ignore[n
         if numbers[place] != queries.numbers[i]:
             places[n_places] = place
             n_places += 1
-    weights, n_codes = queries.weights, len(queries.lowered)
+    weights, n_codes = queries.weights[queries.tables[i]], len(queries.lowered)
     fill_squares(queries.rows[i], block, places, n_places, squares, weights, n_codes)
     n_within = 0
     for m in range(n_places):

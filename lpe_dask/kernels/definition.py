@@ -13,7 +13,7 @@ compiled one, bit for bit; `compilation` chooses between them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,8 +62,9 @@ def fold_nearest(
     """Take the rows of one block into account: see `nearest.fold_nearest`."""
     with_numbers = found.numbers.shape[1] > 0
     n_neighbors, n_features = found.squares.shape[1], queries.rows.shape[1]
+    places = np.arange(n_neighbors)
     for some, of_rows, squares in _tables(queries, block, found.limits, tallies):
-        known = np.arange(n_neighbors) < found.counts[some][:, None]
+        known, wanted = places < found.counts[some][:, None], found.wanted[some]
         squares = np.hstack([np.where(known, found.squares[some], np.inf), squares])
         if with_numbers:
             numbers = np.broadcast_to(of_rows, (len(some), len(of_rows)))
@@ -74,12 +75,14 @@ def fold_nearest(
             squares.partition(n_neighbors - 1, axis=1)
             nearest = np.sort(squares[:, :n_neighbors], axis=1)
         found.squares[some] = nearest
-        found.counts[some] = (nearest < np.inf).sum(axis=1)
+        of_each = np.arange(len(some))
+        found.counts[some] = np.minimum((nearest < np.inf).sum(axis=1), wanted)
+        kth = nearest[of_each, wanted - 1]
         with np.errstate(over="ignore"):
-            limits = limit_of(last_of_same_root(nearest[:, -1]), n_features, errors)
+            limits = limit_of(last_of_same_root(kth), n_features, errors)
         limits = np.minimum(limits, found.limits[some])
         if not with_numbers:
-            limits[nearest[:, -1] == 0.0] = INACTIVE  # nothing can be nearer
+            limits[kth == 0.0] = INACTIVE  # nothing can be nearer
         found.limits[some] = limits
 
 
@@ -118,7 +121,7 @@ def _tables(
         for start in range(0, len(wanted), step):
             some = wanted[start : start + step]
             with np.errstate(over="ignore"):
-                squares = _squares(queries, queries.rows[some], columns)
+                squares = _squares(queries, some, columns)
             own = queries.numbers[some]
             places = np.searchsorted(numbers, own, sorter=by_number)
             places = by_number[np.minimum(places, len(numbers) - 1)]
@@ -128,18 +131,20 @@ def _tables(
 
 
 def _squares(
-    queries: Queries, rows: NDArray[np.float64], columns: NDArray[np.float64]
+    queries: Queries, some: NDArray[np.int64], columns: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the squared distances of some queries to rows, given column by column."""
+    rows = queries.rows[some]
+    tables: Any = queries.tables[some] if len(queries.weights) > 1 else slice(None)
     squares = np.zeros((len(rows), columns.shape[1]))
     part = np.empty_like(squares)
     n_numbers = len(columns) - len(queries.lowered)
-    for k, (column, weight) in enumerate(zip(columns, queries.weights, strict=True)):
-        of_queries = rows[:, k, None]
+    for k, column in enumerate(columns):
+        of_queries, weight = rows[:, k, None], queries.weights[tables, k, None]
         if k < n_numbers:
             np.subtract(of_queries, column, out=part)
             np.multiply(part, part, out=part)
-            if weight != 1.0:
+            if (weight != 1.0).any():
                 np.multiply(part, weight, out=part)
             np.add(squares, part, out=squares)
         else:

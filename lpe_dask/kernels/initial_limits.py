@@ -55,7 +55,7 @@ def set_initial_limits(n_active, cell, first, block, errors, found, tile):  # ty
     tile : Tile
         Its thresholds are changed, and its sums.
     """
-    n_neighbors, n_features = found.squares.shape[1], len(tile.columns)
+    n_features = len(tile.columns)
     # Full groups alone: without a limit the sum to a row is always near, and so written.
     start, stop = block.starts[cell] // LANES, block.starts[cell + 1] // LANES
     n_groups = SEED_NUMBERS // n_features
@@ -64,8 +64,9 @@ def set_initial_limits(n_active, cell, first, block, errors, found, tile):  # ty
     stop = stop if stop < start + n_groups else start + n_groups  # noqa: FURB136
     is_any_unlimited = False
     for a in range(n_active):
-        is_any_unlimited |= found.limits[first + tile.active[a]] == np.inf
-    if not is_any_unlimited or n_neighbors > MAX_SEEDED or stop == start:
+        i = first + tile.active[a]
+        is_any_unlimited |= found.limits[i] == np.inf and found.wanted[i] <= MAX_SEEDED
+    if not is_any_unlimited or stop == start:
         return
     n_packs = -(-n_active // QUERIES)
     n_parts = parts_of(n_features - len(tile.lowered))
@@ -84,11 +85,11 @@ def set_initial_limits(n_active, cell, first, block, errors, found, tile):  # ty
     square = 1.0
     for a in range(n_active):
         i = first + tile.active[a]
-        if found.limits[i] < np.inf:
+        if found.limits[i] < np.inf or found.wanted[i] > MAX_SEEDED:
             continue
         length = tile.lengths[a]
         # Queries of a tile are alike: where one found its square, the next one begins.
-        square = _square_of(n_neighbors + 1, least, a * LANES, length, square)
+        square = _square_of(found.wanted[i] + 1, least, a * LANES, length, square)
         total = np.float64(np.float32(square - length))
         limit = rounded_up(
             (total + upper_bound_offset(a, spread, errors, tile)) * errors.stretch

@@ -19,9 +19,11 @@ import numpy as np
 
 from lpe_dask.kernels.arrays import INACTIVE, LANES, TILE_ROWS, CandidateBuffer
 from lpe_dask.kernels.bounds import (
+    below_separate,
     empty_tile,
     find_near_cells,
     group_error,
+    leave_out_separate,
     load_tile,
     rounded_up,
     select_active_queries,
@@ -108,6 +110,7 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
                 tallies[0] += n_active * n_rows_of_cell
                 if rank == 0:
                     set_initial_limits(n_active, cell, first, block, errors, found, tile)
+                leave_out_separate(n_active, tile)
                 _filter_cell(
                     n_active, cell, first, queries, block, errors, found, tile,
                     reservoir,
@@ -157,9 +160,10 @@ def _filter_cell(  # type: ignore[no-untyped-def]
                     masks[q], sums_start + q * LANES, pack * QUERIES + q, g, first,
                     queries, block, errors, found, tile, reservoir,
                 )  # fmt: skip
-    limits, n_neighbors = found.limits, found.squares.shape[1]
+    limits = found.limits
     for a in range(n_active):
         r = active[a]
+        n_neighbors = found.wanted[first + r]
         is_first = limits[first + r] == np.inf
         enough = n_neighbors if is_first else n_neighbors + n_neighbors // 2
         # Ties stay however often they are narrowed.
@@ -238,7 +242,8 @@ def _compact(a, r, first, queries, block, errors, found, tile, reservoir):  # ty
     if found.limits[i] < 0.0:
         tile.thresholds[a] = -np.inf
     else:
-        tile.thresholds[a] = threshold_of(a, found.limits[i], errors, tile)
+        threshold = threshold_of(a, found.limits[i], errors, tile)
+        tile.thresholds[a] = below_separate(threshold)
     return tile.thresholds[a]
 
 
@@ -246,7 +251,7 @@ def _compact(a, r, first, queries, block, errors, found, tile, reservoir):  # ty
 def _tighten_limit(i, r, errors, found, reservoir):  # type: ignore[no-untyped-def]
     """Lower the limit of query ``i`` to about its K-th upper bound, and drop the rest."""
     keys, n_keys = reservoir.keys[r], np.uint64(reservoir.counts[r])
-    n_neighbors = found.squares.shape[1]
+    n_neighbors = found.wanted[i]
     kth = _bits_within(keys, reservoir.places, n_keys, n_neighbors, found.limits[i])
     limit = np.float64(np.uint32(kth).view(np.float32))
     limit = limit if limit < found.limits[i] else found.limits[i]  # noqa: FURB136
@@ -303,7 +308,7 @@ def _count_keys(keys, n_keys, bits):  # type: ignore[no-untyped-def]
 @borrowing
 def _measure_candidates(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-untyped-def]
     """Measure the pairs of query ``i``, and keep the K nearest of them and those found."""
-    n_neighbors = found.squares.shape[1]
+    n_neighbors = found.wanted[i]
     if reservoir.counts[r] > n_neighbors:
         _tighten_limit(i, r, errors, found, reservoir)
     n_new = reservoir.counts[r]
@@ -317,7 +322,7 @@ def _measure_candidates(i, r, queries, block, errors, found, reservoir):  # type
     n_kept = total if total < n_neighbors else n_neighbors  # noqa: FURB136
     squares, numbers = reservoir.squares, reservoir.numbers
     _copy(found.squares[i], squares, known)
-    weights, n_codes = queries.weights, len(queries.lowered)
+    weights, n_codes = queries.weights[queries.tables[i]], len(queries.lowered)
     new_squares = squares[known:]
     fill_squares(queries.rows[i], block, places, n_new, new_squares, weights, n_codes)
     with_numbers = found.numbers.shape[1] > 0

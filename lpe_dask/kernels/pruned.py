@@ -35,9 +35,12 @@ def basis(
     sample: NDArray[np.floating],
     weights: NDArray[np.float64] | None = None,
     n_codes: int = 0,
+    *,
+    separates: bool = False,
 ) -> Basis:
     """Return the basis that rows like those of ``sample`` are searched in."""
-    return learn_basis(sample, weights, n_codes, rotate=sample.shape[1] > 1)
+    rotate = sample.shape[1] > 1
+    return learn_basis(sample, weights, n_codes, rotate=rotate, separates=separates)
 
 
 def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangement:
