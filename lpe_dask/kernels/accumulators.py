@@ -142,7 +142,8 @@ class QueryTiles:
         """Return where a code of infinite weight differs, by gaps as `_lower_bounds`."""
         separates = self.arrays.lowered > LARGEST_SUM
         of_codes = gaps[:, gaps.shape[1] - len(separates) :]
-        return (of_codes[:, separates] > 0).any(axis=1)
+        is_separate: NDArray[np.bool_] = (of_codes[:, separates] > 0).any(axis=1)
+        return is_separate
 
     def _lower_bounds(
         self,
@@ -375,23 +376,37 @@ class CountAccumulator(_State):
     queries : QueryTiles
     basis : Basis
         That of the blocks.
-    radius : float
-        Finite, not negative. The ball is closed: a row at exactly this distance counts.
+    radius : float or ndarray of shape (n_queries,)
+        Finite, not negative; of each query. The ball is closed: a row at exactly this
+        distance counts.
     enough : int, optional
         A count that suffices: queries that have reached it are not looked at again, and
         their counts may be any number from there on.
     """
 
     def __init__(
-        self, queries: QueryTiles, basis: Basis, radius: float, enough: int | None = None
+        self,
+        queries: QueryTiles,
+        basis: Basis,
+        radius: float | NDArray[np.float64],
+        enough: int | None = None,
     ) -> None:
         super().__init__(queries, basis)
-        self._square = largest_square_within(radius)
-        limit = limit_of(self._square, queries.arrays.points.shape[1], self._errors)
+        different, which = np.unique(radius, return_inverse=True)
+        within = np.array([largest_square_within(of) for of in different.tolist()])
+        n_queries, n_features = len(queries.order), queries.arrays.points.shape[1]
+        squares = np.broadcast_to(within[which], n_queries)[queries.order]
+        with np.errstate(over="ignore"):
+            limits = limit_of(squares, n_features, self._errors)
+            sure = squares * (1.0 - (n_features + 4) * 2.0**-52)
+            sure = sure * self._errors.factor * self._errors.factor
+            sure = sure * (1.0 - 2.0**-50) / self._errors.stretch
         self._counted = Counted(
-            np.zeros(len(queries.order), np.int64),
-            np.where(queries.is_measured, limit, INACTIVE),
+            np.zeros(n_queries, np.int64),
+            np.where(queries.is_measured, limits, INACTIVE),
             NO_LIMIT if enough is None else enough,
+            squares,
+            np.minimum(sure, LARGEST_SUM),
         )
         self._limits = self._counted.limits
 
@@ -403,7 +418,6 @@ class CountAccumulator(_State):
             self._queries.arrays,
             block,
             self._errors,
-            self._square,
             self._counted,
             self._tallies,
         )

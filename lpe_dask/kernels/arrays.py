@@ -112,11 +112,17 @@ class Counted(NamedTuple):
         that need no more.
     enough : int
         The count that suffices.
+    squares : ndarray of shape (n_queries,)
+        The largest squared distance, by definition, that is within.
+    sure : ndarray of shape (n_queries,)
+        In units of the basis: up to which a pair is surely within.
     """
 
     counts: NDArray[np.int64]
     limits: NDArray[np.float64]
     enough: int
+    squares: NDArray[np.float64]
+    sure: NDArray[np.float64]
 
 
 class Tile(NamedTuple):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 
 from lpe_dask.kernels.arrays import INACTIVE, LANES
-from lpe_dask.kernels.basis import LARGEST_SUM
 from lpe_dask.kernels.bounds import (
     empty_tile,
     find_near_cells,
@@ -33,7 +32,7 @@ _ONE = np.uint64(1)
 
 
 @compiled
-def fold_counts(queries, block, errors, square, counted, tallies):  # type: ignore[no-untyped-def]
+def fold_counts(queries, block, errors, counted, tallies):  # type: ignore[no-untyped-def]
     """Count the rows of one block that are within a radius.
 
     Parameters
@@ -41,8 +40,6 @@ def fold_counts(queries, block, errors, square, counted, tallies):  # type: igno
     queries : Queries
     block : Block
     errors : ErrorBounds
-    square : float
-        The largest squared distance, by definition, that is within.
     counted : Counted
         Changed in place.
     tallies : ndarray of shape (2,)
@@ -50,10 +47,6 @@ def fold_counts(queries, block, errors, square, counted, tallies):  # type: igno
     """
     limits = counted.limits
     tile = empty_tile(len(block.centers), queries)
-    # Squares in units of the basis up to which a pair is surely within.
-    surely = square * (1.0 - (queries.points.shape[1] + 4) * 2.0**-52)
-    surely = surely * errors.factor * errors.factor * (1.0 - 2.0**-50) / errors.stretch
-    surely = surely if surely < LARGEST_SUM else LARGEST_SUM  # noqa: FURB136
     reach = largest_of(block.reaches, 0, len(block.reaches))
     for number in range(len(queries.starts) - 1):
         first = queries.starts[number]
@@ -77,17 +70,12 @@ def fold_counts(queries, block, errors, square, counted, tallies):  # type: igno
             n_rows_of_cell = block.starts[cell + 1] - block.starts[cell]
             tallies[0] += n_active * n_rows_of_cell
             leave_out_separate(n_active, tile)
-            _count_cell(
-                n_active, cell, first, queries, block, errors, square, surely, counted,
-                tile,
-            )  # fmt: skip
+            _count_cell(n_active, cell, first, queries, block, errors, counted, tile)
             update_limits(n_active, queries, first, limits, reach, errors, tile)
 
 
 @borrowing
-def _count_cell(  # type: ignore[no-untyped-def]
-    n_active, cell, first, queries, block, errors, square, surely, counted, tile
-):
+def _count_cell(n_active, cell, first, queries, block, errors, counted, tile):  # type: ignore[no-untyped-def]
     """Add the rows of a cell that are within to the counts of the active queries."""
     active, sums, masks, counts = tile.active, tile.sums, tile.masks, counted.counts
     n_features = queries.points.shape[1]
@@ -101,19 +89,20 @@ def _count_cell(  # type: ignore[no-untyped-def]
                 q = lowest_bit(near)
                 near &= near - _ONE
                 a = pack * QUERIES + q
+                i = first + active[a]
                 rise = upper_bound_offset(a, spread, errors, tile)
                 sure = np.uint64(0)
                 if rise < np.inf:
-                    sum_limit = surely - rise
+                    sum_limit = counted.sure[i] - rise
                     sum_limit -= abs(sum_limit) * 2.0**-22 + 1e-37
                     start = sums_start + q * LANES
                     sure = lanes_within(sums, start, np.float32(sum_limit)) & masks[q]
-                i = first + active[a]
                 counts[i] += count_bits(sure)
                 if queries.numbers[i] >= 0:
                     counts[i] -= _is_among(queries.numbers[i], sure, g, block)
                 unsure = masks[q] & ~sure
                 if unsure != 0:
+                    square = counted.squares[i]
                     counts[i] += _count_measured(i, unsure, g, queries, block, square, tile)
     for a in range(n_active):
         if counts[first + active[a]] >= counted.enough:

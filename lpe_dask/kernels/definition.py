@@ -90,13 +90,12 @@ def fold_counts(
     queries: Queries,
     block: Block,
     errors: ErrorBounds,
-    square: float,
     counted: Counted,
     tallies: NDArray[np.int64],
 ) -> None:
     """Count the rows of one block that are within a radius: see `counts.fold_counts`."""
     for some, _, squares in _tables(queries, block, counted.limits, tallies):
-        counted.counts[some] += (squares <= square).sum(axis=1)
+        counted.counts[some] += (squares <= counted.squares[some, None]).sum(axis=1)
         counted.limits[some[counted.counts[some] >= counted.enough]] = INACTIVE
 
 

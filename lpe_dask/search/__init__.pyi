@@ -1,6 +1,7 @@
 from .algorithm_selection import choose_space as choose_space
 from .approximate import Approximation as Approximation
 from .blocks.packing import Space as Space
+from .groups import SearchGroups as SearchGroups
 from .memory import MemoryEstimate as MemoryEstimate
 from .plan import NeighborGraphParams as NeighborGraphParams
 from .plan import ProblemSize as ProblemSize

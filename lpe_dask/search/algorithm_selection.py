@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels import ALGORITHMS, Basis
 from lpe_dask.search.blocks.packing import Space
+from lpe_dask.search.groups import SearchGroups
 from lpe_dask.search.join import JoinSpec
 from lpe_dask.search.plan import SearchPlan, sample_neighbors
 from lpe_dask.search.preparation import Preparation
@@ -53,7 +54,11 @@ PAIR_PRODUCTS = 16
 
 
 def choose_space(
-    sample: NDArray[np.generic], preparation: Preparation, plan: SearchPlan, algorithm: str
+    sample: NDArray[np.generic],
+    preparation: Preparation,
+    plan: SearchPlan,
+    algorithm: str,
+    groups: SearchGroups | None = None,
 ) -> Space:
     """Return the space to search in, with the algorithm to search with.
 
@@ -65,7 +70,11 @@ def choose_space(
     plan : SearchPlan
     algorithm : str
         A name of `kernels.ALGORITHMS`, or "auto": what is expected to be faster.
+    groups : SearchGroups, optional
+        Where groups are searched each by itself: boxes then leave out the others.
     """
+    if algorithm == "auto" and groups is not None:
+        algorithm = "pruned"
     if algorithm == "auto":
         algorithm, reason = choose_algorithm(sample, preparation, plan)
         logger.info("algorithm=%s: %s", algorithm, reason)
@@ -73,9 +82,13 @@ def choose_space(
     if not kernel.KEEPS_NEAR_ROWS_TOGETHER:
         sample = Basis.training_rows(sample)  # others would be prepared for nothing
     prepared = preparation.apply(sample)
-    basis = kernel.basis(prepared, preparation.weights, preparation.n_codes)
+    basis = kernel.basis(
+        prepared, preparation.weights, preparation.n_codes, separates=preparation.separates
+    )
     is_sampled = sample_neighbors(plan.shape.n_listed_neighbors) is not None
-    return Space(algorithm, preparation, basis, is_sampled)
+    return Space(
+        algorithm, preparation, basis, is_sampled and groups is None, groups=groups
+    )
 
 
 def choose_algorithm(

@@ -97,10 +97,10 @@ def squared_parts(
             of_forms = squares.reshape(len(squares), n_forms, n_numbers)
             parts[:, preparation.number_places(n_features)] = of_forms.sum(axis=1)
     differing = (queries[:, last:] != rows[:, last:]) * weights[last:]
-    parts[:, codes] = differing[:, : len(codes)]
+    of_codes, of_gaps = preparation.parted(differing)
+    parts[:, codes] = of_codes
     if preparation.fill is not None:
-        numbers = preparation.number_places(n_features)
-        parts[:, numbers] += differing[:, len(codes) :]
+        parts[:, preparation.number_places(n_features)] += of_gaps
     return parts
 
 
@@ -129,14 +129,14 @@ def inverse_transform(
     codes = np.array(preparation.categorical, np.int64)
     n_numbers, last = n_features - len(codes), prepared.shape[1] - preparation.n_codes
     rows = np.empty((len(prepared), n_features))
-    of_codes = prepared[:, last : last + len(codes)]
+    of_codes, of_gaps = preparation.parted(prepared[:, last:])
     rows[:, codes] = np.where(of_codes == MISSING_CODE, np.nan, of_codes)
     if n_numbers > 0:
         mapped = prepared[:, :last].astype(np.float64)
         with np.errstate(all="ignore"):
             numbers = _of_mapped(preparation, mapped)
         if preparation.fill is not None:
-            numbers[prepared[:, last + len(codes) :] == 1] = np.nan
+            numbers[of_gaps == 1] = np.nan
         rows[:, preparation.number_places(n_features)] = numbers
     return rows
 

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.kernels import (
-    Basis,
     CountAccumulator,
     KNearestAccumulator,
     QueryTiles,
@@ -103,14 +102,20 @@ class JoinSpec:
         return "fold_counts" if self.n_listed_neighbors is None else "fold_nearest"
 
     def state(
-        self, queries: QueryTiles, basis: Basis
+        self, queries: QueryTiles, space: Space
     ) -> KNearestAccumulator | CountAccumulator:
         """Return the empty state of some queries; see `kernels.accumulators`."""
+        asked: Any = self.n_listed_neighbors
+        if asked is None:
+            asked = self.statistic.radius or 0.0
+        if space.groups is not None and self.graph_neighbors is None:
+            asked, _ = space.groups.asked(
+                queries.to_input_order(queries.arrays.rows[:, -1])
+            )
         if self.n_listed_neighbors is None:
-            radius, enough = self.statistic.radius, self.statistic.enough
-            return CountAccumulator(queries, basis, radius or 0.0, enough)
+            return CountAccumulator(queries, space.basis, asked, self.statistic.enough)
         return KNearestAccumulator(
-            queries, basis, self.n_listed_neighbors, aggregation=self.statistic.aggregation,
+            queries, space.basis, asked, aggregation=self.statistic.aggregation,
             with_numbers=self.graph_neighbors is not None,
         )  # fmt: skip
 
@@ -461,7 +466,7 @@ def search_blocks(
     are searched for again.
     """
     order = _nearest_first(queries, handles, own)
-    state = search.state(queries, space.basis)
+    state = search.state(queries, space)
     n_sampled = sample_neighbors(search.n_listed_neighbors)
     if n_sampled is None or not space.with_samples or isinstance(state, CountAccumulator):
         _fold(state, order)

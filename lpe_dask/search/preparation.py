@@ -113,6 +113,10 @@ class Preparation:
         What is measured in the place of a missing number, in the units of the input; that
         it is missing is a code, too, of which prepared rows have one for each column of
         numbers. A missing category is a level. None: rows with gaps are not measured.
+    separates : bool, default=False
+        Whether the last one of the categorical columns separates rows: those with another
+        code are at distance inf, and those without a code, or with one below 0, are not
+        measured. In prepared rows it is the last column.
     """
 
     scaling: Scaling = Scaling()
@@ -121,11 +125,21 @@ class Preparation:
     categorical: tuple[int, ...] = ()
     weights: Floats | None = None
     fill: Floats | None = None
+    separates: bool = False
 
     @property
     def n_codes(self) -> int:
         """How many prepared columns are codes, of categories and of gaps."""
         return len(self.categorical) + (0 if self.fill is None else len(self.fill))
+
+    def parted(
+        self, codes: NDArray[np.floating]
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """Return the codes of prepared rows: of categorical columns, and of gaps."""
+        n_categorical = len(self.categorical) - int(self.separates)
+        stop = codes.shape[1] - int(self.separates)
+        of_columns = np.hstack([codes[:, :n_categorical], codes[:, stop:]])
+        return of_columns, codes[:, n_categorical:stop]
 
     def n_numbers(self, n_features: int) -> int:
         """Return how many prepared columns of so many of the input are numbers."""
@@ -177,13 +191,16 @@ class Preparation:
         """
         numbers = np.delete(rows, self.categorical, axis=1) if self.categorical else rows
         codes = rows[:, self.categorical].astype(np.float64)
+        last = codes[:, codes.shape[1] - int(self.separates) :]
+        codes = codes[:, : codes.shape[1] - int(self.separates)]
+        last[last < 0] = np.nan
         if self.fill is None:
             prepared = self.apply_to_numbers(numbers)
-            return np.hstack([prepared, codes]) if self.categorical else prepared
+            return np.hstack([prepared, codes, last]) if self.categorical else prepared
         gaps = np.isnan(numbers)
         filled = np.where(gaps, self.fill, numbers)
         codes[np.isnan(codes)] = MISSING_CODE
-        return np.hstack([self.apply_to_numbers(filled), codes, gaps])
+        return np.hstack([self.apply_to_numbers(filled), codes, gaps, last])
 
     def apply_to_numbers(self, numbers: NDArray[np.generic]) -> NDArray[np.float64]:
         """Return prepared rows of columns that are numbers only, without codes."""

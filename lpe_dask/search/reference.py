@@ -41,6 +41,7 @@ from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import SpoolFolder, new_entry
 from lpe_dask.search.feature_contributions import inverse_transform
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
+from lpe_dask.search.groups import SearchGroups
 from lpe_dask.search.join import JoinInputs, JoinSpec, Weight, join, join_frame, self_join
 from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import MemoryEstimate, plan_for_active_workers
@@ -86,6 +87,7 @@ class Reference:
         preparation: Preparation,
         shape: ProblemSize,
         algorithm: str,
+        groups: SearchGroups | None = None,
     ) -> Self:
         """Return nominal rows ready to be searched, exactly so far; computes.
 
@@ -100,6 +102,8 @@ class Reference:
         shape : ProblemSize
         algorithm : str
             A name of `kernels.ALGORITHMS`, or "auto".
+        groups : SearchGroups, optional
+            Where groups are searched each by itself.
 
         Raises
         ------
@@ -111,7 +115,7 @@ class Reference:
         plan = plan_for_active_workers(shape, wait=True)
         if shape.is_indexed:  # lists of near rows depend on the basis, that on the sample
             sample = NominalRows.systematic_sample(source())
-        space = choose_space(sample, preparation, plan, algorithm)
+        space = choose_space(sample, preparation, plan, algorithm, groups)
         entry = None
         if plan.is_spooled:
             entry = new_entry()

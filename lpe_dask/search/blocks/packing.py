@@ -23,6 +23,7 @@ from lpe_dask.kernels import ALGORITHMS, Basis, Block, Index, QueryTiles
 from lpe_dask.search.blocks.in_memory import InMemoryBlock, InMemoryIndex, RowsByRegion
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import Handles, SpoolFolder, handles_of
+from lpe_dask.search.groups import SearchGroups
 from lpe_dask.search.locality import Boxes, by_nearest_box
 from lpe_dask.search.plan import SAMPLE_EVERY, SUMMED_PIECES, share_of
 from lpe_dask.search.preparation import Preparation
@@ -55,20 +56,24 @@ class Space:
     with_samples : bool, default=False
         Whether blocks come with a sample of their rows, which searches for many neighbors
         begin with.
+    groups : SearchGroups, optional
+        Where groups are searched each by itself.
     """
 
     algorithm: str
     preparation: Preparation
     basis: Basis
     with_samples: bool = False
+    groups: SearchGroups | None = None
 
     def __sizeof__(self) -> int:
-        """Return about the bytes of the matrices and knots."""
+        """Return about the bytes of the matrices, knots and groups."""
         n_features, knots = self.basis.n_columns, self.preparation.scaling.knots
         matrices = (self.basis.rotation, self.preparation.matrix)
         n_matrices = sum(matrix is not None for matrix in matrices)
         of_knots = 0 if knots is None else knots.__sizeof__()
-        return 8 * n_features * (n_matrices * n_features + 4) + of_knots
+        of_groups = 0 if self.groups is None else self.groups.__sizeof__()
+        return 8 * n_features * (n_matrices * n_features + 4) + of_knots + of_groups
 
     @property
     def is_indexed(self) -> bool:
@@ -95,6 +100,9 @@ class Space:
         self, rows: NDArray[np.floating], numbers: NDArray[np.int64] | None = None
     ) -> QueryTiles:
         """Return prepared rows as tiles of queries; ``numbers`` as in `QueryTiles`."""
+        if self.groups is not None:
+            _, is_measured = self.groups.asked(rows[:, -1].astype(np.float64))
+            rows = np.where(is_measured[:, None], rows, np.nan)
         points = self.basis.points(rows)
         arrangement = ALGORITHMS[self.algorithm].tile(points, QueryTiles.TILE_ROWS)
         return QueryTiles(rows, points, arrangement, numbers, self.basis)
