@@ -142,8 +142,7 @@ class QueryTiles:
         """Return where a code of infinite weight differs, by gaps as `_lower_bounds`."""
         separates = self.arrays.lowered > LARGEST_SUM
         of_codes = gaps[:, gaps.shape[1] - len(separates) :]
-        is_separate: NDArray[np.bool_] = (of_codes[:, separates] > 0).any(axis=1)
-        return is_separate
+        return np.asarray((of_codes[:, separates] > 0).any(axis=1))
 
     def _lower_bounds(
         self,

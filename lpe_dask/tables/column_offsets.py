@@ -17,13 +17,13 @@ import numpy as np
 import pandas as pd
 
 from lpe_dask.tables.categories import Categories
+from lpe_dask.tables.column_survey import survey_columns
 from lpe_dask.tables.exact_numbers import (
     ColumnOffsets,
     digits_after_point,
     exceeds_float64,
     is_finite,
 )
-from lpe_dask.tables.levels import survey
 from lpe_dask.tables.sources import open_source
 
 
@@ -61,7 +61,7 @@ def learn_offsets(
     """
     source, but = open_source(X), () if categories is None else categories.places
     places = [i for i in range(len(source.meta.columns)) if i not in but]
-    found = survey(source, places, _extent_of, _merged, max_partitions)
+    found = survey_columns(source, places, _extent_of, _merged, max_partitions)
     beyond = [(i, of) for i, of in found.items() if of.exceeds_float64]
     return ColumnOffsets(
         tuple(place for place, _ in beyond),

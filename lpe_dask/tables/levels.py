@@ -9,16 +9,11 @@ more are enough to know, and that there are long ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
-from uuid import uuid4
 
-import numpy as np
 import pandas as pd
-from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph
 
 from lpe_dask.tables.categorical_columns import (
     may_have_levels,
@@ -32,8 +27,8 @@ from lpe_dask.tables.categories import (
     distinct,
 )
 from lpe_dask.tables.column_names import format_option
-from lpe_dask.tables.partitions import as_frame, error_context
-from lpe_dask.tables.sources import Source, open_source
+from lpe_dask.tables.column_survey import survey_columns
+from lpe_dask.tables.sources import open_source
 from lpe_dask.tables.value_types import (
     BOOLEAN,
     LEVEL_TYPES,
@@ -42,10 +37,6 @@ from lpe_dask.tables.value_types import (
     column_label,
     kind_of_type,
 )
-from lpe_dask.tasks import compute, freeze, merge_tasks, new_array
-
-#: Partitions whose values one task merges.
-MERGED_LEVELS = 16
 
 #: Values of a column that are kept: one more than it may have.
 _ENOUGH = MAX_LEVELS + 1
@@ -117,7 +108,7 @@ def learn_categories(
         return None
     source = open_source(X)
     places = possible_places(source.meta, categorical)
-    found = survey(source, places, _seen_of, _merged, max_partitions)
+    found = survey_columns(source, places, _seen_of, _merged, max_partitions)
     if isinstance(categorical, str):
         columns = {i: source.meta.iloc[:, i] for i in found}
         found = {i: of for i, of in found.items() if _is_categorical(columns[i], of)}
@@ -179,70 +170,7 @@ def _is_unicode(level: Level) -> bool:
     return not isinstance(level, str) or level == level.encode(errors="replace").decode()
 
 
-def survey(
-    source: Source,
-    places: Sequence[int],
-    of_column: Callable[[pd.Series], Any],
-    merge: Callable[[list[Any]], Any],
-    most: int | None = None,
-) -> dict[int, Any]:
-    """Return the values in some columns, by their positions; computes.
-
-    Parameters
-    ----------
-    source : Source
-    places : sequence of int
-        Positions of the columns.
-    of_column : callable
-        Returns what is found in a column of a partition.
-    merge : callable
-        Returns one of several such, of the same column.
-    most : int, optional
-        Read no more partitions than so many, evenly. None: all.
-    """
-    if not places:
-        return {}
-    if not source.is_lazy:
-        return dict(zip(places, _of_part(source.X, places, of_column), strict=True))
-    positions = list(places)
-    if not isinstance(source.names, int):
-        source, positions = source.select(places), list(range(len(places)))
-    keys, sizes, collection = source.parts()
-    n_read = min(most or len(keys), len(keys))
-    function = partial(_of_part, places=positions, of_column=of_column)
-    tasks = [
-        (error_context, keys[i], i, source.names, function, sizes[i])
-        for i in (k * len(keys) // n_read for k in range(n_read))
-    ]
-    # As blocks of an array, they are read like rows: see `freeze`.
-    chunks = ((np.nan,) * len(tasks), (len(places),))
-    surveys = new_array("levels", tasks, [collection], chunks, np.empty((0, 0), object))
-    surveys = freeze(surveys, "lpe-read", is_foreign=True)
-    name = f"lpe-levels-{uuid4().hex}"
-    keys = [(surveys.name, i, 0) for i in range(len(tasks))]
-    merged_by = partial(_merged_columns, merge=merge)
-    merged, left = merge_tasks(name, keys, merged_by, MERGED_LEVELS)
-    graph = HighLevelGraph.from_collections(
-        name, merged | {name: (merged_by, left)}, dependencies=[surveys]
-    )
-    (found,) = compute(Delayed(name, graph, layer=name))
-    return dict(zip(places, found, strict=True))
-
-
 # The functions below run inside tasks.
-
-
-def _of_part(
-    part: Any, places: Sequence[int], of_column: Callable[[pd.Series], Any]
-) -> list[Any]:
-    frame = as_frame(part)
-    return [of_column(frame.iloc[:, i]) for i in places]
-
-
-def _merged_columns(
-    surveys: list[list[Any]], merge: Callable[[list[Any]], Any]
-) -> list[Any]:
-    return [merge(list(of_column)) for of_column in zip(*surveys, strict=True)]
 
 
 def _seen_of(column: pd.Series) -> _Seen:

@@ -1,0 +1,102 @@
+"""Turn statistics into p-values against those of the calibration rows of their groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupStatistics:
+    """The statistics of the calibration rows of each group, one group after the other.
+
+    Attributes
+    ----------
+    values : ndarray of shape (m,)
+        Ascending within each group.
+    starts : ndarray of shape (n_groups + 1,)
+        The values of group ``g`` are those from ``starts[g]`` to ``starts[g + 1]``.
+    """
+
+    values: NDArray[np.float64]
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls, values: NDArray[np.float64], codes: NDArray[np.integer], n_groups: int
+    ) -> Self:
+        """Return the statistics of rows of these groups, in any order."""
+        sizes = np.bincount(codes, minlength=n_groups)
+        return cls(values[np.lexsort((values, codes))], np.append(0, np.cumsum(sizes)))
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many calibration rows each group has."""
+        return np.diff(self.starts)
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the arrays."""
+        return self.values.nbytes + self.starts.nbytes
+
+    def p_values(
+        self,
+        statistic: NDArray[np.float64],
+        codes: NDArray[np.floating],
+        is_own: NDArray[np.bool_] | None = None,
+        *,
+        graph: str = "knn",
+        includes_self: int = 0,
+    ) -> NDArray[np.float64]:
+        """Return the p-values of rows, each against the calibration rows of its group.
+
+        Parameters
+        ----------
+        statistic, is_own, graph, includes_self
+            As for `formulas.p_values`, which it is for each group.
+        codes : ndarray of shape (n_queries,)
+            Of the groups of the rows; NaN or below 0 where there is none.
+
+        Returns
+        -------
+        p_values : ndarray of shape (n_queries,)
+            NaN for rows without a statistic, or whose group has no calibration rows.
+
+        Examples
+        --------
+        >>> known = GroupStatistics.of(np.array([3.0, 1.0, 9.0]), np.array([0, 0, 2]), 3)
+        >>> known.p_values(np.array([2.0, 2.0, 2.0]), np.array([0.0, 1.0, 2.0]))
+        array([0.5, nan, 1. ])
+        """
+        found = np.full(len(statistic), np.nan)
+        is_measured = ~np.isnan(statistic) & (codes >= 0)
+        order = np.flatnonzero(is_measured)
+        of_rows = codes[order].astype(np.int64)
+        sizes = self.sizes[of_rows]
+        order, of_rows, sizes = (of[sizes > 0] for of in (order, of_rows, sizes))
+        side = "left" if graph == "knn" else "right"
+        ranks = self._ranks(statistic[order], of_rows, side)
+        counts = sizes - ranks if graph == "knn" else ranks
+        if includes_self:
+            counts = counts + (1 if is_own is None else ~is_own[order])
+        found[order] = counts / (sizes + includes_self)
+        return found
+
+    def _ranks(
+        self, statistic: NDArray[np.float64], codes: NDArray[np.int64], side: str
+    ) -> NDArray[np.int64]:
+        """Return where statistics would be in the values of their groups, from 0.
+
+        All are looked up at once, by halving.
+        """
+        firsts = self.starts[codes]
+        low, high = firsts.copy(), self.starts[codes + 1]
+        while (is_open := low < high).any():
+            middle = (low + high) // 2
+            known = self.values[np.minimum(middle, len(self.values) - 1)]
+            is_before = known < statistic if side == "left" else known <= statistic
+            low = np.where(is_open & is_before, middle + 1, low)
+            high = np.where(is_open & ~is_before, middle, high)
+        return low - firsts

@@ -1,0 +1,257 @@
+"""The groups of rows, by their values in some columns: which there are, and their codes.
+
+    columns of a partition --group_frame--> its groups, and how many rows each has
+                           --merged in a tree, sorted--> GroupLevels
+    columns of a partition --GroupLevels.codes--> the number of the group of each row
+
+Values have types, as those of categories: the text "1", the whole number 1 and True are
+different ones. There may be any number of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lpe_dask.tables.categories import distinct
+from lpe_dask.tables.column_survey import survey_parts
+from lpe_dask.tables.sources import Source
+from lpe_dask.tables.value_types import (
+    BOOLEAN,
+    LEVEL_TYPES,
+    WHOLE,
+    check_kind,
+    column_label,
+)
+
+#: What dates are called, beside the kinds of `value_types`.
+DATES = "dates"
+
+#: More groups than codes that float32 holds.
+MAX_GROUPS = 2**24
+
+#: A whole number that an int64 may not hold.
+_LARGE = 2**63
+
+#: Column of counts in a frame of groups.
+_ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupLevels:
+    """The groups that nominal rows have, sorted by their values.
+
+    Attributes
+    ----------
+    kinds : tuple of str
+        What the values of each column are.
+    values : DataFrame of shape (n_groups, n_columns)
+        Of each group, in columns 0, 1, ...
+    n_rows : ndarray of shape (n_groups,)
+        Rows of each group in all nominal rows.
+    """
+
+    kinds: tuple[str, ...]
+    values: pd.DataFrame
+    n_rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self.values)
+
+    def __sizeof__(self) -> int:
+        """Return about the bytes of the values: larger ones are not sent inside graphs."""
+        return int(self.values.memory_usage(index=False, deep=True).sum())
+
+    def codes(self, frame: pd.DataFrame) -> NDArray[np.float64]:
+        """Return the number of the group of each row, of shape (n_rows,).
+
+        NaN where a value is missing, -1 where no nominal row has these values.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            The columns, in the order in which they were learned.
+
+        Raises
+        ------
+        CategoryTypeError
+            For a column with values of another type than the nominal rows have.
+        """
+        found = _Coded.of(frame)
+        for kind, fitted, name in zip(found.kinds, self.kinds, frame.columns, strict=True):
+            if kind:
+                check_kind(kind, fitted, column_label(name))
+        keys = found.groups().drop(columns=_ROWS)
+        index = _index_of(self.values)
+        numbers = index.get_indexer(_index_of(keys.astype(self.values.dtypes.to_dict())))
+        return np.append(numbers, np.nan)[found.numbers]
+
+
+def learn_groups(source: Source, places: Sequence[int]) -> GroupLevels:
+    """Return the groups of all rows; computes.
+
+    Parameters
+    ----------
+    source : Source
+    places : sequence of int
+        Positions of the columns whose values divide rows into groups; at least one.
+
+    Raises
+    ------
+    TypeError
+        For columns of something else than text, categories, booleans, whole numbers or
+        dates, or of several of these.
+    ValueError
+        If no row has a group, or there are too many groups.
+    """
+    kinds, groups = survey_parts(source, places, _surveyed, _merged)
+    labels = [column_label(source.meta.columns[place]) for place in places]
+    for of_column, label in zip(kinds, labels, strict=True):
+        known = sorted(of_column - {""})
+        if len(known) > 1 or not {DATES, *LEVEL_TYPES} >= set(known):
+            raise TypeError(
+                f"columns that divide rows into groups must be text, categories, booleans, "
+                f"whole numbers or dates, each of one of them, but {label} has "
+                f"{' and '.join(known)}. Leave it out (by=, --by), or convert it, for "
+                f"example with frame[name].astype(str)."
+            )
+    if len(groups) == 0:
+        raise ValueError(
+            f"no row has a group: of {', '.join(labels)} at least one value is missing in "
+            f"each. Leave such columns out (by=, --by)."
+        )
+    if len(groups) > MAX_GROUPS:
+        raise ValueError(
+            f"{', '.join(labels)} have {len(groups):,} different values together, and no "
+            f"more than {MAX_GROUPS:,} groups are told apart. Leave a column out (by=, "
+            f"--by), or round its values."
+        )
+    names = list(groups.columns[:-1])
+    groups = groups.sort_values(names, ignore_index=True)
+    found = tuple(next(iter(of - {""})) for of in kinds)
+    return GroupLevels(found, groups[names], groups[_ROWS].to_numpy(np.int64))
+
+
+def _index_of(keys: pd.DataFrame) -> pd.Index:
+    """Return the values of groups as an index; of several columns one of several levels."""
+    if keys.shape[1] == 1:
+        return pd.Index(keys.iloc[:, 0])
+    return pd.MultiIndex.from_frame(keys)
+
+
+# The functions below run inside tasks.
+
+
+@dataclass(frozen=True, slots=True)
+class _Coded:
+    """The groups of a partition, by the different values of each column.
+
+    Attributes
+    ----------
+    kinds : list of str
+        Of the values of each column; "" if all are missing.
+    levels : list of ndarray
+        The different values of each column.
+    places : list of ndarray of shape (n_groups,)
+        Which of these each group has.
+    counts : ndarray of shape (n_groups,)
+        Rows of each group.
+    numbers : ndarray of shape (n_rows,)
+        Of the group of each row; -1 where a value is missing.
+    """
+
+    kinds: list[str]
+    levels: list[Any]
+    places: list[NDArray[np.int64]]
+    counts: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> _Coded:
+        """Return the groups of the rows of a frame."""
+        columns = [_distinct(frame.iloc[:, i]) for i in range(frame.shape[1])]
+        combined, is_known = np.zeros(len(frame), np.int64), np.ones(len(frame), bool)
+        for _, levels, positions in columns:
+            is_known &= positions >= 0
+            combined = combined * max(1, len(levels)) + positions
+            # As few numbers as there are groups: products of many columns could overflow.
+            combined = np.unique(combined, return_inverse=True)[1]
+        _, firsts, inverse, counts = np.unique(
+            combined[is_known], return_index=True, return_inverse=True, return_counts=True
+        )
+        numbers = np.full(len(frame), -1)
+        numbers[is_known] = inverse
+        places = [positions[is_known][firsts] for _, _, positions in columns]
+        kinds, values = [kind for kind, _, _ in columns], [of for _, of, _ in columns]
+        return cls(kinds, values, places, counts, numbers)
+
+    def groups(self) -> pd.DataFrame:
+        """Return the values of each group, and how many rows it has."""
+        columns: dict[Any, Any] = {
+            i: _typed(levels[places] if len(levels) else levels, kind)
+            for i, (kind, levels, places) in enumerate(
+                zip(self.kinds, self.levels, self.places, strict=True)
+            )
+        }
+        return pd.DataFrame(columns | {_ROWS: self.counts})
+
+
+def _distinct(column: pd.Series) -> tuple[str, Any, NDArray[np.int64]]:
+    """Return the kind of a column, its different values, and which of them rows have.
+
+    -1 where a value is missing, or infinite.
+    """
+    if _are_dates(column):
+        places, dates = pd.factorize(pd.to_datetime(column))
+        return DATES, np.asarray(dates, object), places.astype(np.int64)
+    kind, levels, places = distinct(column)
+    is_none = np.array([level is None for level in levels], bool)
+    values: NDArray[Any] = np.empty(len(levels), object)
+    values[:] = levels
+    positions: NDArray[Any] = places.astype(np.int64)
+    if is_none.any():
+        positions = np.where((positions >= 0) & is_none[positions], -1, positions)
+    return kind, values, positions
+
+
+def _typed(values: NDArray[Any], kind: str) -> pd.Series:
+    """Return values of a kind as a column, of the same type in all partitions."""
+    if kind == DATES:
+        return pd.Series(pd.to_datetime(values).as_unit("us"))
+    if kind == BOOLEAN:
+        return pd.Series(values.astype(bool))
+    if kind == WHOLE and all(abs(value) < _LARGE for value in values):
+        return pd.Series(values.astype(np.int64))
+    return pd.Series(values, dtype=object)
+
+
+def _are_dates(column: pd.Series) -> bool:
+    if pd.api.types.is_datetime64_any_dtype(column.dtype):
+        return True
+    if column.dtype != object:
+        return str(column.dtype) in ("date32[day][pyarrow]", "date64[ms][pyarrow]")
+    return pd.api.types.infer_dtype(column, skipna=True) in ("date", "datetime")
+
+
+def _surveyed(frame: pd.DataFrame) -> tuple[list[frozenset[str]], pd.DataFrame]:
+    found = _Coded.of(frame)
+    return [frozenset({kind}) for kind in found.kinds], found.groups()
+
+
+def _merged(
+    surveys: list[tuple[list[frozenset[str]], pd.DataFrame]],
+) -> tuple[list[frozenset[str]], pd.DataFrame]:
+    kinds = [
+        frozenset().union(*of_column)
+        for of_column in zip(*(kinds for kinds, _ in surveys), strict=True)
+    ]
+    rows = pd.concat([of for _, of in surveys if len(of)] or [surveys[0][1]])
+    names = list(rows.columns[:-1])
+    groups: pd.DataFrame = rows.groupby(names, sort=False)[_ROWS].sum().reset_index()
+    return kinds, groups.astype(rows.dtypes.to_dict())  # pandas may infer others
