@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,9 @@ from lpe_dask.tables.value_types import (
     kind_of_values,
 )
 from lpe_dask.tasks import frame_tasks, new_tasks
+
+if TYPE_CHECKING:
+    from lpe_dask.tables.group_levels import GroupLevels
 
 #: The most levels of a column, and the most characters, or digits, of one.
 MAX_LEVELS = 10_000
@@ -62,10 +65,19 @@ class Categories:
         Positions of the columns among those that are measured, ascending.
     levels : tuple of tuple
         Of each column, all of one type (str, bool or int), ascending.
+    groups : GroupLevels, optional
+        Where the last columns divide rows into groups: these. Rows then have the number of
+        their group as one more column, the last.
     """
 
     places: tuple[int, ...] = ()
     levels: tuple[tuple[Level, ...], ...] = ()
+    groups: GroupLevels | None = None
+
+    @property
+    def n_by(self) -> int:
+        """How many columns divide rows into groups."""
+        return 0 if self.groups is None else len(self.groups.kinds)
 
     @property
     def kinds(self) -> dict[int, str | None]:
@@ -75,7 +87,9 @@ class Categories:
     def __sizeof__(self) -> int:
         """Return about how many bytes it takes: larger ones are not sent inside graphs."""
         levels = (str(level) for of_column in self.levels for level in of_column)
-        return sum(_LEVEL_BYTES + len(s.encode(errors="replace")) for s in levels)
+        of_groups = 0 if self.groups is None else self.groups.__sizeof__()
+        n_bytes = sum(_LEVEL_BYTES + len(s.encode(errors="replace")) for s in levels)
+        return n_bytes + of_groups
 
     def new_levels(self, frame: Any, number: int, place: int) -> Delayed:
         """Return a task for `unseen_levels` of a column in a partition of a dask frame."""

@@ -59,7 +59,8 @@ def learn_offsets(
     categories : Categories, optional
         Whose columns are not numbers.
     """
-    source, but = open_source(X), () if categories is None else categories.places
+    coded = categories or Categories()
+    source, but = open_source(X).without_last(coded.n_by), coded.places
     places = [i for i in range(len(source.meta.columns)) if i not in but]
     found = survey_columns(source, places, _extent_of, _merged, max_partitions)
     beyond = [(i, of) for i, of in found.items() if of.exceeds_float64]

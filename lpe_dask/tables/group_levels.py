@@ -11,15 +11,20 @@ different ones. There may be any number of groups.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
+from lpe_dask.tables.arrays import as_array
 from lpe_dask.tables.categories import distinct
+from lpe_dask.tables.column_names import resolve_names
 from lpe_dask.tables.column_survey import survey_parts
+from lpe_dask.tables.columns import is_frame, select_columns
+from lpe_dask.tables.interop import ConvertedTable
 from lpe_dask.tables.sources import Source
 from lpe_dask.tables.value_types import (
     BOOLEAN,
@@ -91,6 +96,47 @@ class GroupLevels:
         index = _index_of(self.values)
         numbers = index.get_indexer(_index_of(keys.astype(self.values.dtypes.to_dict())))
         return np.append(numbers, np.nan)[found.numbers]
+
+
+def with_columns_last(X: Any, by: Sequence[Any]) -> Any:
+    """Return a table with the columns that divide rows into groups after all others.
+
+    Parameters
+    ----------
+    X : as `as_table` returns it
+    by : sequence
+        Names of columns, or positions for an array.
+
+    Raises
+    ------
+    ValueError
+        If one is not there, or no other is left to be measured.
+    """
+    if isinstance(X, ConvertedTable):
+        return replace(X, frame=with_columns_last(X.frame, by))
+    if is_frame(X):
+        names = list(X.columns)
+        chosen = resolve_names(by, names)
+        _check_by(by, chosen, names)
+        return select_columns(X, [*(n for n in names if n not in chosen), *chosen])
+    X = as_array(X)
+    X = X if is_dask_collection(X) else np.asarray(X)
+    columns = list(range(X.shape[1] if X.ndim == 2 else 0))
+    _check_by(by, by, columns)
+    return X[:, [*(i for i in columns if i not in by), *by]]
+
+
+def _check_by(by: Sequence[Any], chosen: Sequence[Any], columns: list[Any]) -> None:
+    if missing := [name for name in chosen if name not in columns]:
+        raise ValueError(
+            f"by={list(by)} names {missing}, but the columns are {columns}. Correct it "
+            f"(by=, --by)."
+        )
+    if len(columns) == len({*chosen}):
+        raise ValueError(
+            f"by={list(by)} names all columns, so that none is left to be measured. Give "
+            f"fewer (by=, --by)."
+        )
 
 
 def learn_groups(source: Source, places: Sequence[int]) -> GroupLevels:

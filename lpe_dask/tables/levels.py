@@ -73,7 +73,11 @@ class _Seen:
 
 
 def learn_categories(
-    X: Any, categorical: str | Sequence[Any] | None, *, max_partitions: int | None = None
+    X: Any,
+    categorical: str | Sequence[Any] | None,
+    *,
+    max_partitions: int | None = None,
+    n_by: int = 0,
 ) -> Categories | None:
     """Return the categorical columns of nominal rows, and their levels; computes.
 
@@ -89,6 +93,8 @@ def learn_categories(
         or booleans; those of objects are read to know.
     max_partitions : int, optional
         Read no more than so many, evenly: for a forecast. None: all.
+    n_by : int, default=0
+        How many of the last columns are not measured.
 
     Returns
     -------
@@ -106,7 +112,7 @@ def learn_categories(
     """
     if categorical is None:
         return None
-    source = open_source(X)
+    source = open_source(X).without_last(n_by)
     places = possible_places(source.meta, categorical)
     found = survey_columns(source, places, _seen_of, _merged, max_partitions)
     if isinstance(categorical, str):

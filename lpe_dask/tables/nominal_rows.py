@@ -55,6 +55,8 @@ class NominalRows:
         Whether the input is a dask DataFrame.
     reread : callable, optional
         Returns ``rows`` in a new graph, if they are in this process.
+    groups : ndarray of shape (n_rows,), optional
+        The number of the group of each row, where they are divided into groups.
     """
 
     rows: da.Array
@@ -65,9 +67,17 @@ class NominalRows:
     ranges: ValueRanges
     is_frame: bool = False
     reread: Callable[[], da.Array] | None = None
+    groups: NDArray[np.int32] | None = None
 
     @classmethod
-    def of(cls, table: Table, missing: str, categorical: Sequence[int] = ()) -> NominalRows:
+    def of(
+        cls,
+        table: Table,
+        missing: str,
+        categorical: Sequence[int] = (),
+        *,
+        has_groups: bool = False,
+    ) -> NominalRows:
         """Return the rows of ``table`` to measure; reads it once, to count them.
 
         All later readings are compared with this one. If an array did not know the lengths
@@ -80,6 +90,9 @@ class NominalRows:
             What to do about a row with NaN or inf; "measure": keep it, but for inf.
         categorical : sequence of int
             The columns that have codes.
+        has_groups : bool, default=False
+            Whether the last column has the numbers of groups; rows without one are left
+            out.
 
         Raises
         ------
@@ -93,8 +106,8 @@ class NominalRows:
         name = "lpe-read" if table.is_lazy else "lpe-rows"
         source = freeze(table.rows, name, is_foreign=table.is_lazy)
         is_frame = table.frame is not None
-        of_blocks, counts, gaps, samples, checksums, values = _survey_blocks(
-            source, tuple(categorical), keeps_gaps=keeps_gaps
+        of_blocks, counts, gaps, samples, checksums, values, groups = _survey_blocks(
+            source, tuple(categorical), keeps_gaps=keeps_gaps, has_groups=has_groups
         )
         sizes = tuple(map(len, of_blocks))
         statuses = np.concatenate(of_blocks)
@@ -119,6 +132,7 @@ class NominalRows:
         return cls(
             finite(lambda: source, name), sizes, None if is_kept.all() else statuses,
             np.concatenate(samples), checksums, ranges_of(values), is_frame, reread,
+            np.concatenate(groups) if has_groups else None,
         )  # fmt: skip
 
     @property
@@ -214,12 +228,12 @@ def _refuse_all(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
 
 
 def _survey_blocks(
-    rows: da.Array, categorical: tuple[int, ...], *, keeps_gaps: bool
+    rows: da.Array, categorical: tuple[int, ...], *, keeps_gaps: bool, has_groups: bool
 ) -> tuple[list[Any], ...]:
     """Return the results of `_survey`, each as a list of all chunks; computes."""
     n_chunks = rows.numblocks[0]
     n_sampled = max(MIN_SAMPLED_ROWS, -(-SAMPLE_ROWS // n_chunks))
-    given = n_sampled, categorical, keeps_gaps
+    given = n_sampled, categorical, keeps_gaps, has_groups
     tasks = ((_survey, (rows.name, i, 0), *given) for i in range(n_chunks))
     surveys = compute(*new_tasks("survey", tasks, [rows]))
     return tuple(map(list, zip(*surveys, strict=True)))
@@ -258,11 +272,15 @@ def _survey(
     n_sampled: int,
     categorical: tuple[int, ...],
     keeps_gaps: bool,
+    has_groups: bool,
 ) -> tuple[Any, ...]:
     """Return the statuses of rows, and how many numbers of each column are not usable.
 
-    And how many are missing, a sample, the checksum of the chunk, and its values.
+    And how many are missing, a sample, the checksum of the chunk, its values, and the
+    groups of the rows that are kept.
     """
+    if has_groups:
+        return _survey_groups(rows, n_sampled, categorical, keeps_gaps)
     n_rows, n_features = rows.shape
     n_sampled = min(n_rows, n_sampled)
     which = np.arange(n_sampled) * n_rows // max(1, n_sampled)
@@ -271,14 +289,38 @@ def _survey(
         none = np.zeros(n_features, np.int64)
         values = BlockRanges.of(rows, categorical)
         ok = np.zeros(n_rows, np.int8)
-        return ok, none, none, rows[which], checksum(rows), values
+        return ok, none, none, rows[which], checksum(rows), values, None
     is_gap = np.isnan(rows)
     is_usable = is_finite | is_gap if keeps_gaps else is_finite
     codes = status_codes(rows, measures_gaps=keeps_gaps)
     is_kept = codes == 0
     bad, n_missing = (~is_usable).sum(axis=0), is_gap.sum(axis=0)
     values, sample = BlockRanges.of(rows[is_kept], categorical), rows[which[is_kept[which]]]
-    return codes, bad, n_missing, sample, checksum(rows), values
+    return codes, bad, n_missing, sample, checksum(rows), values, None
+
+
+def _survey_groups(
+    rows: NDArray[np.generic],
+    n_sampled: int,
+    categorical: tuple[int, ...],
+    keeps_gaps: bool,
+) -> tuple[Any, ...]:
+    """Return what `_survey` does of rows whose last column has the numbers of groups."""
+    codes, bad, n_missing, *_ = _survey(
+        rows[:, :-1], n_sampled, categorical, keeps_gaps, has_groups=False
+    )
+    codes = np.where(
+        codes == 0, status_codes(rows, measures_gaps=True, has_groups=True), codes
+    )
+    kept = rows[codes == 0]
+    which = (
+        np.arange(min(len(kept), n_sampled))
+        * len(kept)
+        // max(1, min(len(kept), n_sampled))
+    )
+    values = BlockRanges.of(kept[:, :-1], categorical)
+    groups = kept[:, -1].astype(np.int32)
+    return codes, bad, n_missing, kept[which], checksum(rows), values, groups
 
 
 def _take(

@@ -7,18 +7,20 @@ rows, Categories --read_with_offsets--> Table, NominalRows
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from lpe_dask.tables.categories import Categories
 from lpe_dask.tables.exact_numbers import ColumnOffsets
 from lpe_dask.tables.fit_input import FitInput
+from lpe_dask.tables.group_levels import learn_groups, with_columns_last
 from lpe_dask.tables.interop import as_table
 from lpe_dask.tables.levels import learn_categories
 from lpe_dask.tables.nominal_rows import NominalRows
 from lpe_dask.tables.numeric import check_numeric
 from lpe_dask.tables.output_series import InputKind
+from lpe_dask.tables.sources import open_source
 from lpe_dask.tables.table import Table, read_with_offsets
 from lpe_dask.tables.table_files import is_path_like, read_frame
 from lpe_dask.tasks import meta_of
@@ -55,6 +57,7 @@ class NominalTable:
         categorical: str | Sequence[Any] | None,
         missing: str,
         places: tuple[int, ...] | None = None,
+        by: Sequence[Any] = (),
     ) -> NominalTable:
         """Return the nominal rows in any kind of table; computes.
 
@@ -65,6 +68,8 @@ class NominalTable:
         missing : as for `NominalRows.of`
         places : tuple of int, optional
             The columns that have codes already; None: categories are learned.
+        by : sequence
+            The columns that divide rows into groups.
 
         Raises
         ------
@@ -74,13 +79,26 @@ class NominalTable:
         X = given = as_table(X)  # once: a stream cannot be read again
         if is_path_like(X):
             X = read_frame(X, categorical=categorical)
-        categories = learn_categories(X, categorical) if places is None else None
+        groups = None
+        if by:
+            X = with_columns_last(X, by)
+            source = open_source(X)
+            last = range(source.meta.shape[1] - len(by), source.meta.shape[1])
+            groups = learn_groups(source, last)
+        categories = None
+        if places is None:
+            categories = learn_categories(X, categorical, n_by=len(by))
+        if groups is not None:
+            categories = replace(categories or Categories(), groups=groups)
         learned = () if categories is None else categories.places
+        has_groups = groups is not None
         places = learned if places is None else places
         if X is not given:  # objects in files, such as lists or dates, are not numbers
             check_numeric(meta_of(X), but=places)
         # Codes that came may be -1, of values that were unknown to another model.
-        count = partial(NominalRows.of, missing=missing, categorical=learned)
+        count = partial(
+            NominalRows.of, missing=missing, categorical=learned, has_groups=has_groups
+        )
         table, rows = read_with_offsets(X, categories, count, is_nominal=True)
         kind = InputKind(
             table.restore, table.frame, table.source, table.is_lazy, FitInput(given)

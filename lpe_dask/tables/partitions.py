@@ -10,7 +10,7 @@ before anything is computed is refused here by the task that reads it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,9 @@ from lpe_dask.tables.errors import TableError
 from lpe_dask.tables.exact_numbers import MAX_EXACT, NO_OFFSETS, ColumnOffsets
 from lpe_dask.tables.numeric import float_rows
 from lpe_dask.tables.value_types import column_label
+
+#: The column of the numbers of groups, which has no name of a user's.
+GROUP = "\0group"
 
 _REPAIR = "Correct it where the partitions are made, or in them, by map_partitions."
 
@@ -51,10 +54,18 @@ class RowEncoder:
 
     def rows(self, part: Any, categories: Categories) -> NDArray[Any]:
         """Return the rows of a frame, or of an array, which stays as it is if it can."""
-        is_changed = categories.places or self.minima.places
+        is_changed = categories.places or self.minima.places or categories.n_by
         if not is_changed and _is_plain(part):
             return np.asarray(part)
         frame = as_frame(part)
+        if (groups := categories.groups) is not None:
+            n_measured = frame.shape[1] - categories.n_by
+            of_groups = groups.codes(frame.iloc[:, n_measured:])
+            measured = self.rows(
+                frame.iloc[:, :n_measured], replace(categories, groups=None)
+            )
+            dtype = np.result_type(measured.dtype, np.float32)
+            return np.column_stack([measured, of_groups]).astype(dtype, copy=False)
         codes = {}
         for place, levels in zip(categories.places, categories.levels, strict=True):
             if place < frame.shape[1]:
@@ -88,6 +99,13 @@ def _is_plain(part: Any) -> bool:
     return part.dtype.kind in "biuf"
 
 
+def columns_of_rows(names: Any, categories: Categories) -> pd.Index:
+    """Return the names of columns of numbers and codes, the last perhaps that of groups."""
+    measured = list(names)[: len(names) - categories.n_by]
+    last = [GROUP] if categories.n_by else []
+    return pd.Index([*measured, *last], tupleize_cols=False)
+
+
 # The functions below run inside tasks.
 
 
@@ -113,8 +131,7 @@ def frame_of_part(
 ) -> pd.DataFrame:
     """Return the rows of a partition as a frame with its index."""
     rows = rows_of_part(part, partition_info["number"], np.nan, categories, encoder)
-    names: Any = encoder.names
-    columns = pd.Index(names, tupleize_cols=False)
+    columns = columns_of_rows(encoder.names, categories)
     return pd.DataFrame(rows, part.index, columns, copy=False)  # still in row order
 
 

@@ -91,6 +91,18 @@ class Source:
         X = select_positions(self.X, list(places))
         return replace(self, X=X, names=list(X.columns), meta=meta_of(X))
 
+    def without_last(self, n_columns: int) -> Source:
+        """Return all columns but so many of the last ones."""
+        if n_columns == 0:
+            return self
+        n_left = self.meta.shape[1] - n_columns
+        if is_frame(self.X) and self.is_lazy:
+            return self.select(range(n_left))
+        names: Any = n_left if isinstance(self.names, int) else self.names[:n_left]
+        meta = self.meta.iloc[:, :n_left]
+        X = self.X.iloc[:, :n_left] if is_frame(self.X) else self.X[:, :n_left]
+        return replace(self, X=X, names=names, meta=meta)
+
 
 def open_source(
     X: Any,

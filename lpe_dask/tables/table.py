@@ -37,7 +37,12 @@ from lpe_dask.tables.output_series import (
     to_dask_series,
     to_verified_series,
 )
-from lpe_dask.tables.partitions import RowEncoder, frame_of_part, rows_of_part
+from lpe_dask.tables.partitions import (
+    RowEncoder,
+    columns_of_rows,
+    frame_of_part,
+    rows_of_part,
+)
 from lpe_dask.tables.row_checks import validated_rows
 from lpe_dask.tables.row_status import RowStatus, status_codes, status_names
 from lpe_dask.tables.sources import Source, object_columns, open_source
@@ -150,7 +155,7 @@ class Table:
         """
         coded = categories or Categories()
         source = open_source(X, fitted_columns, coded.kinds)
-        meta = source.meta
+        meta = source.meta.iloc[:, : source.meta.shape[1] - coded.n_by]
         if meta.shape[1] == 0:
             raise ValueError(
                 f"Found array with 0 feature(s) (shape={meta.shape}) while a minimum of 1 "
@@ -160,10 +165,10 @@ class Table:
         check_value_types(list(map(kind_of_type, meta.dtypes)), labels, coded.kinds)
         if source.is_lazy:  # objects in files, such as lists or dates, are not numbers
             check_numeric(meta, coded.places, () if source.is_in_files else objects)
-        is_plain = not (objects or coded.places or minima.places)
+        is_plain = not (objects or coded.places or minima.places or coded.n_by)
         encoder = RowEncoder(source.names, minima, is_nominal)
         if not source.is_lazy:
-            table = _of_array(source, encoder.rows(source.X, coded))
+            table = _of_array(source, encoder.rows(source.X, coded), coded.n_by)
         elif isinstance(source.X, da.Array):
             table = _of_blocks(source, encoder, coded)
         else:
@@ -202,9 +207,15 @@ class Table:
     @property
     def labels(self) -> list[str]:
         """Names of the columns for messages."""
+        n_columns = self.rows.shape[1] - self.has_groups
         if self.columns is None:
-            return [f"column {i}" for i in range(self.rows.shape[1])]
+            return [f"column {i}" for i in range(n_columns)]
         return list(map(str, self.columns))
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether the last column of rows has the numbers of groups."""
+        return self.categories is not None and self.categories.groups is not None
 
     @property
     def kinds(self) -> dict[int, str | None]:
@@ -214,7 +225,8 @@ class Table:
     def values(self) -> pd.DataFrame:
         """Return the values as they came, checked; computes."""
         assert self.given is not None
-        return self.given.values(but=self.kinds)
+        n_measured, n_columns = len(self.types), self.given.meta.shape[1]
+        return self.given.values(but=[*self.kinds, *range(n_measured, n_columns)])
 
     def without_input(self) -> Table:
         """Return the table without the input, which a search need not keep in memory."""
@@ -232,7 +244,9 @@ class Table:
             Of the columns; None: those of the input.
         """
         types = self.types if types is None else types
-        return original_values(rows, types, self.categories or Categories(), self.minima)
+        measured = rows[:, : rows.shape[1] - self.has_groups]
+        coded = self.categories or Categories()
+        return original_values(measured, types[: measured.shape[1]], coded, self.minima)
 
     def map_rows(
         self, function: Callable[..., Any], *arguments: Any, name: str, dtype: Any
@@ -253,17 +267,26 @@ class Table:
         found = map_blocks([self.rows], function, *arguments, name=name, dtype=dtype)
         return self.restore(found, name)
 
-    def status_codes(self, *, measures_gaps: bool) -> Any:
-        """Return the number of the status of each row, in the kind of the input."""
-        function = partial(status_codes, measures_gaps=measures_gaps)
-        return self.map_rows(function, name=RowStatus.COLUMN, dtype=np.int8)
+    def status_codes(
+        self, *, measures_gaps: bool, is_small: NDArray[np.bool_] | None = None
+    ) -> Any:
+        """Return the number of the status of each row, in the kind of the input.
 
-    def status(self, *, measures_gaps: bool) -> Any:
+        Parameters as for `row_status.status_codes`.
+        """
+        function = partial(
+            status_codes, measures_gaps=measures_gaps, has_groups=self.has_groups
+        )
+        small = () if is_small is None else (is_small,)
+        return self.map_rows(function, *small, name=RowStatus.COLUMN, dtype=np.int8)
+
+    def status(self, **given: Any) -> Any:
         """Return the status of each row, in the kind of the input; lazily for Dask.
 
         Text for arrays and other libraries, categories for pandas and Dask frames.
+        Parameters as for `status_codes`.
         """
-        codes = self.status_codes(measures_gaps=measures_gaps)
+        codes = self.status_codes(**given)
         names = map_values(codes, status_names, name=RowStatus.COLUMN, dtype=object)
         is_series = isinstance(names, pd.Series) or self.frame is not None
         return names.astype(RowStatus.TYPE) if is_series else names
@@ -320,10 +343,11 @@ def _entered(categories: Categories) -> Any:
     return categories if is_carried else to_task(held, "")
 
 
-def _of_array(source: Source, rows: NDArray[Any]) -> Table:
+def _of_array(source: Source, rows: NDArray[Any], n_by: int) -> Table:
     reread = _chunks_of(rows)
-    names = None if isinstance(source.names, int) else source.names
-    types = list(source.meta.dtypes)
+    n_measured = source.meta.shape[1] - n_by
+    names = None if isinstance(source.names, int) else source.names[:n_measured]
+    types = list(source.meta.dtypes)[:n_measured]
     return Table(reread(), names, source.restore, types, source, reread=reread)
 
 
@@ -338,16 +362,18 @@ def _of_blocks(source: Source, encoder: RowEncoder, categories: Categories) -> T
         (rows_of_part, key, i, n_rows, entered, encoder)
         for i, (key, n_rows) in enumerate(zip(keys, sizes, strict=True))
     )
-    rows = new_array("rows", tasks, depends, X.chunks, encoded)
-    types = list(source.meta.dtypes)
+    chunks = (X.chunks[0], (encoded.shape[1],))
+    rows = new_array("rows", tasks, depends, chunks, encoded)
+    types = list(source.meta.dtypes)[: X.shape[1] - categories.n_by]
     return Table(rows, None, source.restore, types, source, is_lazy=True)
 
 
 def _of_partitions(
     source: Source, encoder: RowEncoder, categories: Categories, is_plain: bool
 ) -> Table:
-    columns = list(source.meta.columns)
-    names = pd.Index(columns, tupleize_cols=False)
+    n_measured = source.meta.shape[1] - categories.n_by
+    columns = list(source.meta.columns)[:n_measured]
+    names = columns_of_rows(source.names, categories)
     frame = read = source.checked_frame()
     if not (is_plain and source.is_in_files):
         meta = pd.DataFrame(index=source.meta.index, columns=names, dtype=encoder.dtype)
@@ -364,7 +390,7 @@ def _of_partitions(
     chunks = ((np.nan,) * len(keys), (len(names),))
     rows = new_array("rows", tasks, [frames], chunks, np.empty((0, 0), encoder.dtype))
     restore = partial(to_dask_series, frame=index)
-    types = list(source.meta.dtypes)
+    types = list(source.meta.dtypes)[:n_measured]
     return Table(rows, columns, restore, types, source, frame, read, is_lazy=True)
 
 
