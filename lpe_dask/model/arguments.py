@@ -21,6 +21,8 @@ ScaleChoice = Literal["minmax", "standard", "quantile", "minmax+quantile"] | Non
 AlgorithmChoice = Literal["auto", "brute", "pruned", "nn_descent"]
 CalibrationChoice = Literal["auto", "loo", "split", "conformal"]
 MissingChoice = Literal["error", "drop", "measure"]
+OwnPart = Literal["scale", "neighbors", "calibration"]
+SmallGroupsChoice = Literal["nan", "pool", "error"]
 OutputChoice = Literal["p_values", "frame"]
 
 #: A text would be a sequence, too: of columns of one letter.
@@ -54,6 +56,9 @@ class FitArguments(TypedDict, total=False):
     calibration_size: int | None
     anomaly_log_density: LogDensity | None
     missing: MissingChoice
+    by: Names | None
+    own: Sequence[OwnPart]
+    small_groups: SmallGroupsChoice
     random_state: int | None
 
 

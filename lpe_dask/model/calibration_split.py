@@ -126,6 +126,54 @@ class CalibrationSplit:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class GroupedSplit:
+    """The division of rows in groups, each of which is divided by itself.
+
+    Attributes
+    ----------
+    kind : {"loo", "split", "conformal"}
+    n_rows : int
+        Nominal rows.
+    calibration : ndarray
+    calibration_pool, reference : ndarray, optional
+        As those of `CalibrationSplit`; rows of small groups are no calibration rows.
+    """
+
+    kind: str
+    n_rows: int
+    calibration: NDArray[np.int64]
+    calibration_pool: NDArray[np.int64] | None
+    reference: NDArray[np.int64] | None
+
+    @property
+    def n_calibration(self) -> int:
+        """Rows whose statistics p-values compare with."""
+        return len(self.calibration)
+
+    @property
+    def n_pool(self) -> int:
+        """As that of `CalibrationSplit`."""
+        if self.is_held_out:
+            return 0
+        return self.n_rows if self.calibration_pool is None else len(self.calibration_pool)
+
+    @property
+    def n_reference(self) -> int:
+        """Rows that new rows are measured among."""
+        return self.n_rows if self.reference is None else len(self.reference)
+
+    @property
+    def is_disjoint(self) -> bool:
+        """Whether calibration and reference have no row in common."""
+        return self.kind != "loo"
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether calibration rows are measured like new ones, among the reference."""
+        return self.kind == "conformal"
+
+
 def split_calibration(
     calibration: str, n_rows: int, calibration_size: int | None, random_state: int | None
 ) -> CalibrationSplit:

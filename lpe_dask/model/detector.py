@@ -39,9 +39,11 @@ from lpe_dask.model.arguments import (
     MissingChoice,
     Names,
     OutputChoice,
+    OwnPart,
     Rows,
     ScaleChoice,
     ScoreArguments,
+    SmallGroupsChoice,
 )
 from lpe_dask.model.labels import margin
 from lpe_dask.model.lpe_parameters import check_choice, reject_unknown_arguments
@@ -244,6 +246,9 @@ class LPE(OutlierMixin, BaseEstimator):
         calibration_size: int | None = None,
         anomaly_log_density: LogDensity | None = None,
         missing: MissingChoice = "error",
+        by: Names | None = None,
+        own: Sequence[OwnPart] = ("scale", "neighbors", "calibration"),
+        small_groups: SmallGroupsChoice = "nan",
         random_state: int | None = None,
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -262,6 +267,9 @@ class LPE(OutlierMixin, BaseEstimator):
         self.calibration_size = calibration_size
         self.anomaly_log_density = anomaly_log_density
         self.missing = missing
+        self.by = by
+        self.own = own
+        self.small_groups = small_groups
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:

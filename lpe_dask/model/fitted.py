@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.model.audit import Audit, is_exact
-from lpe_dask.model.calibration_split import CalibrationSplit
+from lpe_dask.model.calibration_split import CalibrationSplit, GroupedSplit
 from lpe_dask.model.certificate import ApproximationSettings, Certificate
 from lpe_dask.model.labels import labels, labels_within, threshold
 from lpe_dask.model.nominal_scores import NominalScores, StoredNominalScores
@@ -43,6 +43,7 @@ from lpe_dask.tables import (
     map_to_frame,
     map_values,
     open_features,
+    with_columns_last,
 )
 from lpe_dask.tasks import compute, counted, eager_scope, lazy_scope, new_tasks, reread_once
 
@@ -102,7 +103,7 @@ class Fitted:
     calibration: Calibration
     nominal_scores: NominalScores | StoredNominalScores
     nominal: InputKind
-    division: CalibrationSplit
+    division: CalibrationSplit | GroupedSplit
     ranges: ValueRanges
     categories: Categories | None
     minima: ColumnOffsets
@@ -127,8 +128,18 @@ class Fitted:
 
     @property
     def n_features(self) -> int:
-        """Columns of the rows, as they came."""
-        return self.reference.shape.n_read_features
+        """Columns of the rows, as they came, that are measured."""
+        return self.reference.shape.n_read_features - self.has_groups
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether rows are divided into groups, whose numbers are their last column."""
+        return self.categories is not None and self.categories.groups is not None
+
+    @property
+    def by(self) -> list[Any]:
+        """The columns that divide rows into groups."""
+        return list(self.parameters["by"] or ()) if self.has_groups else []
 
     @property
     def measures_gaps(self) -> bool:
@@ -138,7 +149,8 @@ class Fitted:
     @property
     def n_numbers(self) -> int:
         """Columns of the rows that are not categorical."""
-        return self.n_features - len(self.reference.space.preparation.categorical)
+        n_codes = len(self.reference.space.preparation.categorical)
+        return self.n_features + self.has_groups - n_codes
 
     @property
     def n_neighbors(self) -> int | None:
@@ -175,11 +187,18 @@ class Fitted:
         return self._open(X).values()
 
     def _open(self, X: Any) -> Table:
-        table = Table.of(X, self.columns, self.categories, minima=self.minima)
-        if table.rows.shape[1] != self.n_features:
+        columns = self.columns
+        if self.has_groups:
+            if columns is None:
+                X = with_columns_last(X, self.by)
+            else:
+                columns = [*columns, *self.by]
+        table = Table.of(X, columns, self.categories, minima=self.minima)
+        if table.rows.shape[1] != self.n_features + self.has_groups:
             raise ValueError(
-                f"X has {table.rows.shape[1]} features, but LPE is expecting "
-                f"{self.n_features} features as input: the columns it was fitted on."
+                f"X has {table.rows.shape[1] - self.has_groups} features, but LPE is "
+                f"expecting {self.n_features} features as input: the columns it was fitted "
+                f"on."
             )
         return table
 
@@ -209,7 +228,7 @@ class Fitted:
         with _call_for(X):
             table, approximation = self._audited(self.table(X))
             compared = self.reference.measure_table(
-                table, weight=calibration.weight, approximation=approximation
+                table, weight=calibration.weigher, approximation=approximation
             )
             return calibration.p_values(compared)
 

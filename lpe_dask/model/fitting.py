@@ -27,6 +27,7 @@ from lpe_dask.model.audit import Audit, Sample, sample_of
 from lpe_dask.model.calibration_split import (
     INCLUDES_SELF,
     CalibrationSplit,
+    GroupedSplit,
     default_calibration_size,
     split_calibration,
 )
@@ -42,6 +43,7 @@ from lpe_dask.model.certificate import (
     draws,
 )
 from lpe_dask.model.fitted import Fitted
+from lpe_dask.model.group_plan import GroupPlan
 from lpe_dask.model.labels import threshold
 from lpe_dask.model.learning.metrics import graph_params, reorder_params
 from lpe_dask.model.learning.scaling import check_determined, learn_preparation
@@ -55,12 +57,13 @@ from lpe_dask.model.nominal_scores import NominalScores
 from lpe_dask.model.persistence.checkpoint import Checkpoint, measure_with_checkpoint
 from lpe_dask.model.scale_advice import advise_scale
 from lpe_dask.model.validity import choose_calibration, learned_components
-from lpe_dask.pvalues import Calibration, LikelihoodRatio
+from lpe_dask.pvalues import Calibration, GroupStatistics, LikelihoodRatio
 from lpe_dask.search import (
     Approximation,
     Preparation,
     ProblemSize,
     Reference,
+    SearchGroups,
     Statistic,
 )
 from lpe_dask.tables import (
@@ -93,12 +96,15 @@ class FitPlan:
     statistic : Statistic
     learned : str, optional
         What is learned from the nominal rows; see `validity.learned_components`.
+    groups : GroupPlan, optional
+        Where rows are divided into groups.
     """
 
     parameters: Mapping[str, Any]
-    division: CalibrationSplit
+    division: CalibrationSplit | GroupedSplit
     statistic: Statistic
     learned: str | None
+    groups: GroupPlan | None = None
 
     @classmethod
     def of(
@@ -107,6 +113,8 @@ class FitPlan:
         n_rows: int,
         n_features: int,
         n_categorical: int = 0,
+        groups: NDArray[np.int32] | None = None,
+        n_groups: int = 0,
     ) -> Self:
         """Plan a fit of so many rows; a log line says what "auto" chose.
 
@@ -117,6 +125,10 @@ class FitPlan:
         n_rows, n_features : int
         n_categorical : int
             How many of the features are categorical: nothing is learned from these.
+        groups : ndarray of shape (n_rows,), optional
+            The number of the group of each row.
+        n_groups : int
+            How many there are.
 
         Raises
         ------
@@ -126,9 +138,14 @@ class FitPlan:
         learned, reason = learned_components(parameters), None
         calibration, seed = parameters["calibration"], parameters["random_state"]
         if calibration == "auto":
-            n_numbers = n_features - n_categorical
-            calibration, reason = choose_calibration(learned, n_rows, n_numbers)
+            n_numbers, n_learned = n_features - n_categorical, n_rows
+            if groups is not None and "scale" in parameters["own"]:
+                n_learned = _least_group(np.bincount(groups), parameters["alpha"])
+            calibration, reason = choose_calibration(learned, n_learned, n_numbers)
             seed = seed or 0  # the same draw at each fit
+        if groups is not None:
+            given = calibration, groups, n_groups, n_features, seed
+            return cls._of_groups(parameters, learned, reason, *given)
         size = parameters["calibration_size"]
         if size is None and parameters["algorithm"] == "nn_descent":
             size = default_calibration_size(calibration, n_rows)
@@ -141,6 +158,45 @@ class FitPlan:
         if reason is not None:
             logger.info("calibration=%s: %s", division.kind, reason)
         return cls(parameters, division, statistic, learned)
+
+    @classmethod
+    def _of_groups(
+        cls,
+        parameters: Mapping[str, Any],
+        learned: str | None,
+        reason: str | None,
+        kind: str,
+        codes: NDArray[np.int32],
+        *given: Any,
+    ) -> Self:
+        """Return the plan of rows in groups; what is given is as for `GroupPlan.of`."""
+        groups = GroupPlan.of(parameters, kind, codes, *given)
+        if groups.is_small.all():
+            raise ValueError(
+                f"all {len(groups.n_rows)} groups are small ({', '.join(_whys(groups))}): "
+                f"none of their rows could be judged. Give more rows a group, a larger "
+                f"alpha, or other columns (by=, --by)."
+            )
+        division = GroupedSplit(
+            kind, len(codes), groups.calibration, groups.calibration_pool, groups.reference
+        )
+        if "neighbors" not in groups.own:
+            statistic = _statistic(parameters, division, given[1])
+        elif parameters["graph"] == "radius":
+            statistic = Statistic(None, float(np.nanmax(groups.radii)))
+        else:
+            aggregation = parameters["aggregation"]
+            statistic = Statistic(
+                int(groups.n_neighbors.max()), None, aggregation=aggregation
+            )
+        if reason is not None:
+            logger.info("calibration=%s: %s", kind, reason)
+        n_small = int(groups.is_small.sum())
+        logger.info(
+            "%d groups, of which %d are small (%s)", len(groups.n_rows), n_small,
+            ", ".join(_whys(groups)) or "none",
+        )  # fmt: skip
+        return cls(parameters, division, statistic, learned, groups)
 
     def shape(
         self,
@@ -179,14 +235,16 @@ class FitPlan:
         sample : ndarray of shape (n_sampled, n_features)
             Some nominal rows.
         """
-        measures_gaps = self.parameters["missing"] == "measure"
+        measures_gaps, role = self.parameters["missing"] == "measure", None
+        if self.groups is not None:
+            role = "separates" if "neighbors" in self.groups.own else "ignored"
         scale, metric, given, seed = (
             self.parameters[name]
             for name in ("scale", "metric", "metric_params", "random_state")
         )
         return learn_preparation(
             rows, scale, metric, given, labels, categorical=places, random_state=seed,
-            sample=sample if measures_gaps else None,
+            sample=sample if measures_gaps else None, group_role=role,
         )  # fmt: skip
 
 
@@ -208,8 +266,24 @@ def largest_search(
     )  # fmt: skip
 
 
+def _least_group(sizes: NDArray[np.int64], alpha: float) -> int:
+    """Return the rows of the smallest group that is not small if all are measured."""
+    usable = sizes[1 / (sizes + 1) <= alpha]
+    return int(usable.min(initial=sizes.max()))
+
+
+def _whys(groups: GroupPlan) -> list[str]:
+    """Return why groups are small, and how many."""
+    whys, counts = np.unique(
+        groups.why_small[groups.is_small].astype(str), return_counts=True
+    )
+    return [f"{why}: {n}" for why, n in zip(whys, counts, strict=True)]
+
+
 def _statistic(
-    parameters: Mapping[str, Any], division: CalibrationSplit, n_features: int
+    parameters: Mapping[str, Any],
+    division: CalibrationSplit | GroupedSplit,
+    n_features: int,
 ) -> Statistic:
     """Return K, or the radius: checked, or by their rules."""
     n, radius = division.n_reference, parameters["radius"]
@@ -218,7 +292,8 @@ def _statistic(
         return Statistic(None, float(radius))
     n_neighbors = parameters["n_neighbors"]
     n_neighbors = neighbors_by_rule(n) if n_neighbors is None else int(n_neighbors)
-    division.check_neighbors(n_neighbors)
+    if isinstance(division, CalibrationSplit):
+        division.check_neighbors(n_neighbors)
     return Statistic(n_neighbors, None, aggregation=parameters["aggregation"])
 
 
@@ -261,11 +336,23 @@ def fit_model(
         As `LPE.fit`.
     """
     check_parameters(parameters)
-    given = NominalTable.read(X, parameters["categorical"], parameters["missing"], places)
+    by = parameters["by"] or ()
+    given = NominalTable.read(
+        X, parameters["categorical"], parameters["missing"], places, by
+    )
     table, nominal, places = given.table, given.rows, given.places
     reorder_params(parameters["metric_params"], table.columns)
     n_rows, n_features = nominal.rows.shape
-    plan = FitPlan.of(parameters, n_rows, n_features, len(places))
+    n_categorical, n_groups = len(places), 0
+    if table.has_groups:
+        n_features -= 1
+        places = (*places, n_features)  # the numbers of groups
+        assert table.categories is not None
+        assert table.categories.groups is not None
+        n_groups = len(table.categories.groups)
+    plan = FitPlan.of(
+        parameters, n_rows, n_features, n_categorical, nominal.groups, n_groups
+    )
     if for_own and table.is_lazy:
         n_input, n_calibration = sum(nominal.input_chunks), plan.division.n_calibration
         LocalValue.check_sizes([8 * n_input, 8 * n_calibration])
@@ -281,15 +368,14 @@ def fit_model(
     compared = statistic
     if weight is not None:
         compared = _weighed(nominal, plan.division, statistic, weight)
+    calibration, compared = _calibration(plan, graph, weight, compared)
     fitted = Fitted(
         parameters=parameters,
         columns=table.columns,
         n_dropped=nominal.n_dropped,
         offset=threshold(parameters["alpha"]),
         reference=reference,
-        calibration=Calibration.of(
-            graph, INCLUDES_SELF[plan.division.kind], weight, np.sort(compared)
-        ),
+        calibration=calibration,
         nominal_scores=NominalScores.of(
             given.reread, nominal, plan.division, statistic, compared
         ),
@@ -310,6 +396,25 @@ def fit_model(
         fitted.n_samples, fitted.n_features, graph, fitted.n_neighbors, fitted.radius,
     )  # fmt: skip
     return fitted
+
+
+def _calibration(
+    plan: FitPlan,
+    graph: str,
+    weight: LikelihoodRatio | None,
+    compared: NDArray[np.float64],
+) -> tuple[Calibration, NDArray[np.float64]]:
+    """Return the calibration, and what it compares of the calibration rows themselves."""
+    includes_self, groups = INCLUDES_SELF[plan.division.kind], plan.groups
+    if groups is None or "calibration" not in groups.own:
+        return Calibration.of(graph, includes_self, weight, np.sort(compared)), compared
+    codes = groups.codes[groups.calibration]
+    known = GroupStatistics.of(compared, codes, len(groups.n_rows))
+    own = known.p_values(
+        compared, codes.astype(np.float64), np.ones(len(codes), bool),
+        graph=graph, includes_self=includes_self,
+    )  # fmt: skip
+    return Calibration.of_groups(graph, includes_self, weight, known), own
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +535,11 @@ class _Search:
             reads_frame=nominal.is_frame,
             is_indexed=algorithm == "nn_descent",
         )  # fmt: skip
-        return Reference.of(source, nominal.sample, preparation, shape, algorithm)
+        groups, searched = self.plan.groups, None
+        if groups is not None and "neighbors" in groups.own:
+            is_knn = self.plan.parameters["graph"] == "knn"
+            searched = SearchGroups(groups.n_neighbors if is_knn else None, groups.radii)
+        return Reference.of(source, nominal.sample, preparation, shape, algorithm, searched)
 
 
 def _tasks_of_rows(
@@ -450,7 +559,7 @@ def _tasks_of_rows(
 
 def _weighed(
     nominal: NominalRows,
-    division: CalibrationSplit,
+    division: CalibrationSplit | GroupedSplit,
     statistic: NDArray[np.float64],
     weight: LikelihoodRatio,
 ) -> NDArray[np.float64]:

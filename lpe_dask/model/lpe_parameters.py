@@ -18,6 +18,9 @@ from typing import Any
 
 from lpe_dask.model.calibration_split import INCLUDES_SELF
 
+#: What each group of rows can have for itself.
+OWN = ("scale", "neighbors", "calibration")
+
 #: metric -> the parameters that it takes.
 METRIC_PARAMS = {
     "euclidean": ("w", "w_missing"),
@@ -184,6 +187,14 @@ def _is_categorical(value: Any) -> bool:
         return isinstance(value, str) and value == "auto"
     is_hashable = all(isinstance(column, Hashable) for column in value)
     return is_hashable and len({*value}) == len(value)
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 0 and _is_categorical(value)
+
+
+def _is_own(value: Any) -> bool:
+    return _are_names(value) and all(part in OWN for part in value)
 
 
 #: Whether arguments contradict each other, the message about it, and their names.
@@ -425,6 +436,29 @@ PARAMETERS = {
         choices=("error", "drop", "measure"),
         help="What to do about nominal rows with NaN or inf; measure: a missing number "
         "counts as the median, and as missing, in new rows, too.",
+    ),
+    "by": Parameter(
+        is_valid=_are_names,
+        must_be="a list of at least one column, each once, or None",
+        type=list,
+        metavar="A,B",
+        help="Columns whose values divide rows into groups, each with a normal of its own; "
+        "they are not measured.",
+    ),
+    "own": Parameter(
+        OWN,
+        is_valid=_is_own,
+        must_be=f"some of {', '.join(OWN)}, each once",
+        type=list,
+        metavar="A,B",
+        help="What each group has for itself: scale, neighbors, calibration.  "
+        "[default: all three]",
+    ),
+    "small_groups": Parameter(
+        "nan",
+        choices=("nan", "pool", "error"),
+        help="What to do about rows of groups that are too small, or unknown: no p-value; "
+        "compare them with all nominal rows; or an error.",
     ),
     "random_state": Parameter(
         is_valid=partial(_is_whole, least=0),

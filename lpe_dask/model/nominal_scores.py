@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.model.calibration_split import CalibrationSplit
+from lpe_dask.model.calibration_split import CalibrationSplit, GroupedSplit
 from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference
 from lpe_dask.storage import StoredFile
@@ -88,7 +88,7 @@ class NominalScores:
         cls,
         reread: Callable[[], Table],
         nominal: NominalRows,
-        division: CalibrationSplit,
+        division: CalibrationSplit | GroupedSplit,
         statistic: NDArray[np.float64],
         compared: NDArray[np.float64],
     ) -> NominalScores:
@@ -131,6 +131,8 @@ class NominalScores:
         if name == "p_value":
             function = partial(_p_values_of_own, function=calibration.function())
             given = ([self.compared, self.statistic], function, calibration.shared)
+            if calibration.groups is not None:
+                given = ([self.compared], None)
         if name == RowStatus.COLUMN:
             is_known = self.statuses is not None
             given = (
@@ -150,7 +152,7 @@ class NominalScores:
         an approximation where there is one.
         """
         statistic = self._stored(self.statistic, np.float64)
-        is_weighed = calibration.weight is not None
+        is_weighed = calibration.weigher is not None
         compared = self._stored(self.compared, np.float64) if is_weighed else statistic
         if self.others is None:
             return statistic, compared

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.model.calibration_split import CalibrationSplit
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.nominal_scores import NominalScores
 
@@ -67,7 +68,7 @@ def _searched(fitted: Fitted) -> NDArray[np.int64] | None:
         if not is_drawn:
             return np.arange(fitted.n_samples)
         division = fitted.division
-        if division.random_state is None:
+        if not isinstance(division, CalibrationSplit) or division.random_state is None:
             return None
         return replace(division).reference  # a copy, which does not stay with the numbers
     statistic = (own.columns() or {}).get("statistic")  # NaN for what was dropped

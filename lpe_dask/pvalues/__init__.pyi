@@ -6,3 +6,4 @@ from .density import LikelihoodRatio as LikelihoodRatio
 from .false_discovery import adjustment as adjustment
 from .false_discovery import false_discovery_control as false_discovery_control
 from .formulas import dkw_band as dkw_band
+from .group_formulas import GroupStatistics as GroupStatistics

@@ -19,6 +19,7 @@ from lpe_dask import dask_array as da
 from lpe_dask.pvalues import decisions
 from lpe_dask.pvalues.density import LikelihoodRatio
 from lpe_dask.pvalues.formulas import p_values, possible_p_values
+from lpe_dask.pvalues.group_formulas import GroupStatistics, GroupWeight
 from lpe_dask.tables import map_blocks, map_values
 from lpe_dask.tasks import LocalValue
 
@@ -36,12 +37,16 @@ class Calibration:
         How the statistic is weighed before it is compared.
     shared : LocalValue
         The values of the calibration rows, an ascending array of shape (m,).
+    groups : LocalValue, optional
+        Where rows are compared with those of their group: `GroupStatistics` of the same
+        values. What is compared is then the p-value itself.
     """
 
     graph: str
     includes_self: int
     weight: LikelihoodRatio | None
     shared: LocalValue
+    groups: LocalValue | None = None
 
     @classmethod
     def of(
@@ -53,6 +58,25 @@ class Calibration:
     ) -> Calibration:
         """Return the calibration by ascending values."""
         return cls(graph, includes_self, weight, LocalValue(values, "lpe-calibration"))
+
+    @classmethod
+    def of_groups(
+        cls,
+        graph: str,
+        includes_self: int,
+        weight: LikelihoodRatio | None,
+        statistics: GroupStatistics,
+    ) -> Calibration:
+        """Return the calibration of each group by itself."""
+        values = LocalValue(np.sort(statistics.values), "lpe-calibration")
+        weighing = GroupWeight(statistics, graph, includes_self, weight)
+        shared = LocalValue(weighing, "lpe-group-calibration")
+        return cls(graph, includes_self, weight, values, shared)
+
+    @property
+    def weigher(self) -> Any:
+        """What makes of rows and their statistic what is compared; None: the statistic."""
+        return self.weight if self.groups is None else self.groups
 
     def with_values(self, values: NDArray[np.float64]) -> Calibration:
         """Return the same calibration by other ascending values."""
@@ -75,19 +99,23 @@ class Calibration:
 
     def compared(self, rows: da.Array, statistic: da.Array) -> da.Array:
         """Return the values to compare, of rows in the user's units and their statistic."""
-        if self.weight is None:
+        if self.weigher is None:
             return statistic
         return map_blocks(
-            [rows, statistic], _weighed, self.weight, name="weighed", dtype=np.float64
+            [rows, statistic], _weighed, self.weigher, name="weighed", dtype=np.float64
         )
 
     def p_values(self, compared: Any) -> Any:
         """Return the p-values of new rows, of the kind of ``compared``."""
+        if self.groups is not None:
+            return map_values(compared, np.asarray, name="p_value", dtype=np.float64)
         function = self.function()
         return map_values(compared, function, self.shared, name="p_value", dtype=np.float64)
 
     def own_p_values(self, compared: da.Array, is_own: da.Array) -> da.Array:
         """Return the p-values of rows some of which are calibration rows."""
+        if self.groups is not None:
+            return compared
         function = partial(_own_p_values, function=self.function())
         return map_blocks(
             [compared, is_own], function, self.shared, name="p_value", dtype=np.float64
@@ -117,7 +145,7 @@ class Calibration:
         See `decisions.nominal_bound`.
         """
         bound = self.bound(offset)
-        return bound if self.weight is None and 0 < bound < np.inf else None
+        return bound if self.weigher is None and 0 < bound < np.inf else None
 
     def fdr_caveat(self, q: float, n_rows: int, n_flagged: int) -> str | None:
         """Return why a false discovery rate does not hold; see `decisions.fdr_caveat`."""

@@ -8,6 +8,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.pvalues.density import LikelihoodRatio
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupStatistics:
@@ -100,3 +102,41 @@ class GroupStatistics:
             low = np.where(is_open & is_before, middle + 1, low)
             high = np.where(is_open & ~is_before, middle, high)
         return low - firsts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupWeight:
+    """Makes p-values of rows with the numbers of their groups, and their statistic.
+
+    Attributes
+    ----------
+    known : GroupStatistics
+    graph, includes_self
+        As for `formulas.p_values`.
+    weight : LikelihoodRatio, optional
+        How the statistic is weighed before it is compared.
+    """
+
+    known: GroupStatistics
+    graph: str
+    includes_self: int
+    weight: LikelihoodRatio | None = None
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the arrays."""
+        return self.known.__sizeof__()
+
+    def __call__(
+        self,
+        rows: NDArray[np.generic],
+        statistic: NDArray[np.float64],
+        is_own: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.float64]:
+        """Return the p-values, of shape (n_rows,); the last column has the numbers."""
+        compared = statistic
+        if self.weight is not None:
+            compared = self.weight(rows[:, :-1], statistic)
+        codes = rows[:, -1].astype(np.float64)
+        return self.known.p_values(
+            compared, codes, is_own, graph=self.graph, includes_self=self.includes_self
+        )

@@ -11,6 +11,7 @@ from .csv_paths import with_csv as with_csv
 from .errors import TableError as TableError
 from .exact_numbers import ColumnOffsets as ColumnOffsets
 from .feature_files import open_features as open_features
+from .group_levels import with_columns_last as with_columns_last
 from .interop import from_library as from_library
 from .listing import resolve_path as resolve_path
 from .nominal_rows import NominalRows as NominalRows

@@ -77,7 +77,8 @@ class NominalTable:
             As `Table.of`, `levels.learn_categories` and `NominalRows.of`.
         """
         X = given = as_table(X)  # once: a stream cannot be read again
-        if is_path_like(X):
+        is_in_files = is_path_like(X)
+        if is_in_files:
             X = read_frame(X, categorical=categorical)
         groups = None
         if by:
@@ -93,8 +94,9 @@ class NominalTable:
         learned = () if categories is None else categories.places
         has_groups = groups is not None
         places = learned if places is None else places
-        if X is not given:  # objects in files, such as lists or dates, are not numbers
-            check_numeric(meta_of(X), but=places)
+        if is_in_files:  # objects there, such as lists or dates, are not numbers
+            meta = meta_of(X)
+            check_numeric(meta.iloc[:, : meta.shape[1] - len(by)], but=places)
         # Codes that came may be -1, of values that were unknown to another model.
         count = partial(
             NominalRows.of, missing=missing, categorical=learned, has_groups=has_groups

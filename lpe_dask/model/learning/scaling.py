@@ -48,6 +48,7 @@ def learn_preparation(
     categorical: Sequence[int] = (),
     random_state: int | None = None,
     sample: NDArray[np.generic] | None = None,
+    group_role: str | None = None,
 ) -> Preparation:
     """Learn the scaling and the metric from the nominal rows; computes.
 
@@ -66,6 +67,9 @@ def learn_preparation(
     sample : ndarray of shape (n_sampled, n_features), optional
         Some of the rows, where missing values are measured, for this metric only: numbers
         count as the medians, which are learned first. None: no row has such values.
+    group_role : {"separates", "ignored"}, optional
+        What the last one of the categorical columns does, if it has the numbers of groups,
+        which ``columns`` and weights leave out: it separates rows, or has no weight.
 
     Raises
     ------
@@ -73,17 +77,19 @@ def learn_preparation(
         For a parameter of the wrong shape or without meaning, or columns that cannot be
         scaled or make the covariance singular.
     """
+    codes = tuple(categorical)
+    categorical = codes if group_role is None else codes[:-1]
     numbers, names, fill = rows, list(columns), None
-    if categorical:
-        numbers = _numbers_only(rows, tuple(categorical))
-        names = [columns[i] for i in range(len(columns)) if i not in categorical]
+    if codes:
+        numbers = _numbers_only(rows, codes)
+        names = [columns[i] for i in range(len(columns)) if i not in codes]
     if sample is not None:
-        fill = learn_medians(numbers, np.delete(sample, categorical, axis=1), names)
+        fill = learn_medians(numbers, np.delete(sample, codes, axis=1), names)
         numbers = _filled(numbers, fill)
     given = None
     if metric != "geodesic":
         n_forms = len(SCALES[scale].forms)
-        given = validate_metric_param(metric, metric_params, rows.shape[1], n_forms)
+        given = validate_metric_param(metric, metric_params, len(columns), n_forms)
     if metric == "mahalanobis":
         return _learn_mahalanobis(numbers, scale, given, names, random_state)
     of_codes, is_left_out = np.ones(len(categorical)), np.zeros(len(names), bool)
@@ -94,14 +100,17 @@ def learn_preparation(
     if fill is not None:
         of_gaps = float((metric_params or {}).get("w_missing", 1.0))
         of_codes = np.append(of_codes, np.where(is_left_out, 0.0, of_gaps))
+    if group_role is not None:
+        of_group = 1.0 if group_role == "separates" else 0.0
+        place = len(of_codes) if group_role == "separates" else len(categorical)
+        of_codes = np.insert(of_codes, place, of_group)
     scaling, weights = Scaling(), np.ones(0)
     if numbers.shape[1] > 0:
         scaling, weights = _learn_weights(
             numbers, scale, metric, given, names, random_state
         )
-    return replace(
-        _prepared_with(scaling, weights, tuple(categorical), of_codes), fill=fill
-    )
+    prepared = _prepared_with(scaling, weights, codes, of_codes)
+    return replace(prepared, fill=fill, separates=group_role == "separates")
 
 
 def _learn_weights(
