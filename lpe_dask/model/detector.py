@@ -351,8 +351,11 @@ class LPE(OutlierMixin, BaseEstimator):
             self.certificate_ = fitted.certificate
         self.calibration_ = fitted.calibration.values
         self.calibration_kind_ = fitted.calibration_kind
-        self.n_neighbors_, self.radius_ = fitted.n_neighbors, fitted.radius
-        self.offset_ = fitted.offset
+        if fitted.groups is None:
+            self.n_neighbors_, self.radius_ = fitted.n_neighbors, fitted.radius
+            self.offset_ = fitted.offset
+        else:
+            self.groups_ = fitted.groups_table()
         self.n_samples_, self.n_dropped_ = fitted.n_samples, fitted.n_dropped
         self.n_features_in_ = fitted.n_features
         names = fitted.columns
@@ -518,7 +521,8 @@ class LPE(OutlierMixin, BaseEstimator):
         """Return the fitted model with the attributes that users may have changed."""
         fitted = fitted_of(self)
         calibration = fitted.calibration.with_values(self.calibration_)
-        return replace(fitted, offset=self.offset_, calibration=calibration)
+        offset = fitted.offset if fitted.groups is not None else self.offset_
+        return replace(fitted, offset=offset, calibration=calibration)
 
     @overload
     def decision_function(self, X: NDArray[Any]) -> NDArray[np.float64]: ...
@@ -546,7 +550,7 @@ class LPE(OutlierMixin, BaseEstimator):
             (see `status`).
         """
         p_values = self.score_samples(X, csv=csv)
-        function = partial(margin, offset=self.offset_)
+        function = partial(margin, offset=self._current().offset)
         return tables.map_values(
             p_values, function, name="decision_function", dtype=np.float64
         )

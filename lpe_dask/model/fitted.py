@@ -25,6 +25,7 @@ from lpe_dask import dask_array as da
 from lpe_dask.model.audit import Audit, is_exact
 from lpe_dask.model.calibration_split import CalibrationSplit, GroupedSplit
 from lpe_dask.model.certificate import ApproximationSettings, Certificate
+from lpe_dask.model.groups import FittedGroups
 from lpe_dask.model.labels import labels, labels_within, threshold
 from lpe_dask.model.nominal_scores import NominalScores, StoredNominalScores
 from lpe_dask.model.score_table import log_densities, score_rows, score_table
@@ -82,6 +83,8 @@ class Fitted:
         What is asked where the search may miss neighbors; None: it misses none.
     certificate : Certificate, optional
         Then, of the nominal rows that are no calibration rows.
+    groups : FittedGroups, optional
+        Where rows are divided into groups.
     source : str, optional
         Tells from what it was fitted, if a run has fitted it; of a model that was loaded,
         its identifier.
@@ -109,6 +112,7 @@ class Fitted:
     minima: ColumnOffsets
     quality: ApproximationSettings | None = None
     certificate: Certificate | None = None
+    groups: FittedGroups | None = None
     source: str | None = None
 
     @property
@@ -145,6 +149,22 @@ class Fitted:
     def measures_gaps(self) -> bool:
         """Whether rows with missing values are measured."""
         return self.reference.space.preparation.fill is not None
+
+    @property
+    def _measured(self) -> dict[str, Any]:
+        """Which rows are measured, as `Table.status_codes` takes it."""
+        is_small = None if self.groups is None else self.groups.small
+        return {"measures_gaps": self.measures_gaps, "is_small": is_small}
+
+    def groups_table(self) -> pd.DataFrame:
+        """Return the attribute ``LPE.groups_``."""
+        assert self.groups is not None
+        assert self.categories is not None
+        assert self.categories.groups is not None
+        return self.groups.table(
+            self.categories.groups.values, self.by, self.alpha, self.n_neighbors,
+            self.radius,
+        )  # fmt: skip
 
     @property
     def n_numbers(self) -> int:
@@ -235,7 +255,7 @@ class Fitted:
     def status(self, X: Any) -> Any:
         """Return the result of `LPE.status`."""
         with _call_for(X):
-            return self.table(X).status(measures_gaps=self.measures_gaps)
+            return self.table(X).status(**self._measured)
 
     def score_frame(self, X: Any) -> Any:
         """Return the result of `LPE.score_frame`."""
@@ -243,7 +263,7 @@ class Fitted:
         with _call_for(X):
             table, approximation = self._audited(self.table(X))
             statistic = self.reference.measure_table(table, approximation=approximation)
-            codes = table.status_codes(measures_gaps=self.measures_gaps)
+            codes = table.status_codes(**self._measured)
             values = [statistic, codes]
             if (weight := calibration.weight) is not None:
                 weigh = partial(weight.weigh, n_features=self.n_features)

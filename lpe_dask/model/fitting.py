@@ -44,6 +44,7 @@ from lpe_dask.model.certificate import (
 )
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.group_plan import GroupPlan
+from lpe_dask.model.groups import FittedGroups
 from lpe_dask.model.labels import threshold
 from lpe_dask.model.learning.metrics import graph_params, reorder_params
 from lpe_dask.model.learning.scaling import check_determined, learn_preparation
@@ -384,6 +385,7 @@ def fit_model(
         categories=table.categories,
         minima=table.minima,
         ranges=nominal.ranges,
+        groups=None if plan.groups is None else FittedGroups.of(plan.groups, graph),
     )
     if reference.space.is_indexed:
         quality = ApproximationSettings.of(parameters)

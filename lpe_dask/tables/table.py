@@ -268,7 +268,7 @@ class Table:
         return self.restore(found, name)
 
     def status_codes(
-        self, *, measures_gaps: bool, is_small: NDArray[np.bool_] | None = None
+        self, *, measures_gaps: bool, is_small: LocalValue | None = None
     ) -> Any:
         """Return the number of the status of each row, in the kind of the input.
 

@@ -1,0 +1,126 @@
+"""What a fit has found about the groups of its rows, as users see it.
+
+GroupPlan, GroupLevels --FittedGroups--> LPE.groups_; which groups are small
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lpe_dask.model.group_plan import GroupPlan
+from lpe_dask.model.validity import n_flagged_ranks
+from lpe_dask.tasks import LocalValue
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedGroups:
+    """The groups of nominal rows, by the numbers that `GroupLevels` gives them.
+
+    Attributes
+    ----------
+    kind : {"loo", "split", "conformal"}
+    own : frozenset of str
+        What each group has for itself: of "scale", "neighbors" and "calibration".
+    n_rows, n_calibration : ndarray of shape (n_groups,)
+        Nominal rows in use, and those whose statistics p-values compare with.
+    n_neighbors : ndarray of shape (n_groups,), optional
+        K of each group, 0 for small ones, where it has its own.
+    radii : ndarray of shape (n_groups,), optional
+        Epsilon, NaN for small groups, likewise.
+    why_small : ndarray of shape (n_groups,)
+        Text; "" for groups that are not small.
+    small : LocalValue
+        Of an array of shape (n_groups,): which groups are small.
+    """
+
+    kind: str
+    own: frozenset[str]
+    n_rows: NDArray[np.int64]
+    n_calibration: NDArray[np.int64]
+    n_neighbors: NDArray[np.int64] | None
+    radii: NDArray[np.float64] | None
+    why_small: NDArray[np.object_]
+    small: LocalValue
+
+    @classmethod
+    def of(cls, plan: GroupPlan, graph: str) -> Self:
+        """Return the groups of a plan."""
+        has_own = "neighbors" in plan.own
+        return cls(
+            plan.kind, plan.own, plan.n_rows, plan.n_calibration,
+            plan.n_neighbors if has_own and graph == "knn" else None,
+            plan.radii if has_own and graph == "radius" else None,
+            plan.why_small, LocalValue(plan.is_small, "lpe-small-groups"),
+        )  # fmt: skip
+
+    def table(
+        self,
+        values: pd.DataFrame,
+        names: Sequence[Any],
+        alpha: float,
+        n_neighbors: int | None,
+        radius: float | None,
+    ) -> pd.DataFrame:
+        """Return the attribute ``LPE.groups_``.
+
+        Parameters
+        ----------
+        values : DataFrame of shape (n_groups, n_columns)
+            Of the groups, in the columns that divide rows.
+        names : sequence
+            Of these columns.
+        alpha : float
+            The level that decides.
+        n_neighbors, radius
+            Of all groups together, where these do not have their own.
+        """
+        promised = pd.array([pd.NA] * len(values), "Float64")
+        if "calibration" in self.own:
+            rates = {
+                int(m): largest_rate(self.kind, alpha, int(m))
+                for m in np.unique(self.n_calibration)
+            }
+            of_groups = np.array([rates[int(m)] for m in self.n_calibration])
+            promised = pd.arrays.FloatingArray(of_groups, self.small.value)
+        columns = {
+            "nominal_rows": self.n_rows,
+            "calibration_rows": self.n_calibration,
+            "n_neighbors": self._known(self.n_neighbors, n_neighbors, "Int64"),
+            "radius": self._known(self.radii, radius, "Float64"),
+            "calibration": self.kind,
+            "largest_false_alarm_rate": promised,
+            "why_small": self.why_small,
+        }
+        keys = values.set_axis(pd.Index(list(names), tupleize_cols=False), axis=1)
+        return pd.concat([keys, pd.DataFrame(columns)], axis=1)
+
+    def _known(self, of_groups: Any, of_all: Any, dtype: str) -> Any:
+        """Return what groups have, missing for small ones, or what they have together."""
+        if of_groups is None:
+            return pd.array([of_all] * len(self.n_rows), dtype)
+        return (
+            pd.array(of_groups, dtype).copy()
+            if not self.small.value.any()
+            else (pd.Series(of_groups).astype(dtype).mask(self.small.value).array)
+        )
+
+
+def largest_rate(kind: str, alpha: float, n_calibration: int) -> float:
+    """Return the largest average rate of false alarms that is promised; NaN without rows.
+
+    Examples
+    --------
+    >>> largest_rate("conformal", 0.05, 39), round(largest_rate("loo", 0.05, 200), 4)
+    (0.05, 0.0547)
+    """
+    if n_calibration == 0:
+        return float("nan")
+    if kind == "conformal":
+        return float(np.floor(alpha * (n_calibration + 1)) / (n_calibration + 1))
+    return (n_flagged_ranks(alpha, n_calibration) + 1) / (n_calibration + 1)
