@@ -32,3 +32,22 @@ class _AsLists:
 #: Arrays of one or two dimensions.
 Floats = Annotated[NDArray[np.float64], _AsLists(np.float64)]
 Wholes = Annotated[NDArray[np.int64], _AsLists(np.int64)]
+
+
+@dataclass(frozen=True, slots=True)
+class _LeftOut:
+    """What pydantic has to know of a field that is written elsewhere."""
+
+    def __get_pydantic_core_schema__(self, kind: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema as schemas  # not for workers
+
+        return schemas.with_default_schema(
+            schemas.any_schema(
+                serialization=schemas.plain_serializer_function_ser_schema(lambda _: None)
+            ),
+            default=None,
+        )
+
+
+#: What JSON has not, and readers get as None.
+Elsewhere = Annotated[Any, _LeftOut()]

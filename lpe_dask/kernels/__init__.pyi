@@ -4,6 +4,7 @@ from .accumulators import QueryTiles as QueryTiles
 from .ahead import compile_kernels as compile_kernels
 from .algorithms import ALGORITHMS as ALGORITHMS
 from .basis import Basis as Basis
+from .basis import GroupPoints as GroupPoints
 from .beam_search import BeamAccumulator as BeamAccumulator
 from .block_index import Index as Index
 from .blocks import Block as Block

@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.json_arrays import Floats
+from lpe_dask.json_arrays import Elsewhere, Floats
 
 #: A point further than this from its center is not filtered but always looked at: float32
 #: would overflow. The rows that a basis is learned from have coordinates of at most 1.
@@ -100,6 +100,8 @@ class Basis:
         their weights say, so that rows can be ordered by all columns alike.
     separates : bool, default=False
         Whether the last code separates rows, whatever its weight is.
+    groups : GroupPoints, optional
+        Where the numbers of points are moved and weighted by the last code.
     """
 
     center: Floats
@@ -108,6 +110,7 @@ class Basis:
     weights: Floats | None = None
     steps: Floats = field(default_factory=lambda: np.empty(0))
     separates: bool = False
+    groups: Elsewhere = None
 
     @staticmethod
     def training_rows(sample: NDArray[Any]) -> NDArray[Any]:
@@ -179,9 +182,12 @@ class Basis:
         n_numbers = len(self.center)
         if len(self.steps) > 0:
             of_numbers = None if self.weights is None else self.weights[:n_numbers]
-            numbers = Basis(self.center, self.exponent, self.rotation, of_numbers)
+            numbers, own = rows[:, :n_numbers], rows[:, -1]
+            if self.groups is not None:
+                numbers, of_numbers = self.groups.moved(numbers, own), None
+            basis = Basis(self.center, self.exponent, self.rotation, of_numbers)
             codes = rows[:, n_numbers:] * self.steps
-            return np.hstack([numbers.points(rows[:, :n_numbers]), codes])
+            return np.hstack([basis.points(numbers), codes])
         factor = 2.0**self.exponent  # exact: the exponent is from -1000 to 1000
         with np.errstate(over="ignore"):
             shifted = rows.astype(np.float64)
@@ -193,6 +199,36 @@ class Basis:
         if self.rotation is None:
             return shifted
         return _rotated(shifted, self.rotation)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupPoints:
+    """Where the points of each group are: near 0, so that float32 has their differences.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (n_groups, n_features)
+        In the units of the rows, which are moved by them.
+    weights : ndarray of shape (n_groups, n_features)
+        By which squared differences of rows of a group are multiplied.
+    """
+
+    centers: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the arrays."""
+        return self.centers.nbytes + self.weights.nbytes
+
+    def moved(
+        self, numbers: NDArray[np.floating], codes: NDArray[np.floating]
+    ) -> NDArray[np.float64]:
+        """Return numbers of rows, moved and weighted by the codes of their groups."""
+        which = np.where(np.isfinite(codes), codes, 0).astype(np.int64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved: NDArray[np.float64] = numbers - self.centers[which]
+            moved *= np.sqrt(self.weights[which])
+        return moved
 
 
 def learn_basis(

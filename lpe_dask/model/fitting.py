@@ -46,6 +46,10 @@ from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.group_plan import GroupPlan
 from lpe_dask.model.groups import FittedGroups
 from lpe_dask.model.labels import threshold
+from lpe_dask.model.learning.group_scaling import (
+    LearnsGroups,
+    learn_group_preparations,
+)
 from lpe_dask.model.learning.metrics import graph_params, reorder_params
 from lpe_dask.model.learning.scaling import check_determined, learn_preparation
 from lpe_dask.model.lpe_parameters import (
@@ -217,6 +221,40 @@ class FitPlan:
             n_input_features=n_features, **reading,
         )  # fmt: skip
 
+    @property
+    def learns_groups(self) -> bool:
+        """Whether anything is learned of each group by itself."""
+        own = frozenset() if self.groups is None else self.groups.own
+        return "scale" in own and self.learned is not None
+
+    def with_groups(self, groups: GroupPlan) -> Self:
+        """Return the plan with groups of which some more are small."""
+        division = GroupedSplit(
+            groups.kind, len(groups.codes), groups.calibration, groups.calibration_pool,
+            groups.reference,
+        )  # fmt: skip
+        return replace(self, groups=groups, division=division)
+
+    def learn_groups(
+        self, rows: da.Array, labels: Sequence[str], places: Sequence[int]
+    ) -> tuple[Preparation, Self]:
+        """Learn scale and metric of each group from rows; computes.
+
+        Parameters are those of `learn_preparation`. The plan that is returned has groups of
+        which nothing can be learned as small ones.
+        """
+        groups, parameters = self.groups, self.parameters
+        assert groups is not None
+        is_learned = groups.reference if self.division.is_held_out else None
+        codes = groups.codes if is_learned is None else groups.codes[is_learned]
+        learns = LearnsGroups(
+            parameters["scale"], parameters["metric"], parameters["metric_params"],
+            tuple(labels), parameters["random_state"], tuple(places),
+            parameters["missing"] == "measure", ~groups.is_small,
+        )  # fmt: skip
+        preparation, why = learn_group_preparations(rows, codes, learns)
+        return preparation, self.with_groups(groups.without(why))
+
     def learn_preparation(
         self,
         rows: da.Array,
@@ -363,7 +401,9 @@ def fit_model(
         on_start()
     kept = None if checkpoint is None else Checkpoint(checkpoint)
     search = _Search(nominal, plan, table.labels, places, kept)
-    reference, statistic = search.measure()
+    preparation, search = search.learn()
+    plan = search.plan
+    reference, statistic = search.measure(preparation)
     graph, log_density = parameters["graph"], parameters["anomaly_log_density"]
     weight = None if log_density is None else LikelihoodRatio(log_density, graph)
     compared = statistic
@@ -442,7 +482,24 @@ class _Search:
     places: tuple[int, ...] = ()
     checkpoint: Checkpoint | None = None
 
-    def measure(self) -> tuple[Reference, NDArray[np.float64]]:
+    def learn(self) -> tuple[Preparation, _Search]:
+        """Return the preparation of rows, and the search of these; computes.
+
+        Of groups of which nothing can be learned the rows are not measured.
+        """
+        division = self.plan.division
+        # Were the rows to measure among those a scaling is learned from, they would no
+        # longer be exchangeable with new ones.
+        rows = self.nominal.rows
+        if division.is_held_out:
+            rows = self._part(division.reference)()
+        given = rows, self.labels, self.places
+        if not self.plan.learns_groups:
+            return self.plan.learn_preparation(*given, self.nominal.sample), self
+        preparation, plan = self.plan.learn_groups(*given)
+        return preparation, replace(self, plan=plan)
+
+    def measure(self, preparation: Preparation) -> tuple[Reference, NDArray[np.float64]]:
         """Return the reference of new rows, and the calibration statistics.
 
         Computes.
@@ -450,12 +507,6 @@ class _Search:
         checkpoint, division = self.checkpoint, self.plan.division
         rows = self.nominal.rows
         searched = self._part(division.reference)
-        # Were the rows to measure among those a scaling is learned from, they would no
-        # longer be exchangeable with new ones.
-        preparation = self.plan.learn_preparation(
-            searched() if division.is_held_out else rows, self.labels, self.places,
-            self.nominal.sample,
-        )  # fmt: skip
         numbers = division.calibration
         if division.calibration_pool is not None:
             part = self._part(division.calibration_pool)

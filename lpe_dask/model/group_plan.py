@@ -9,7 +9,7 @@ at once. Whole numbers only, but for radii.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,25 @@ class GroupPlan:
     def is_small(self) -> NDArray[np.bool_]:
         """Which groups are small, of shape (n_groups,)."""
         return np.asarray(self.why_small != "")
+
+    def without(self, why: Mapping[int, str]) -> GroupPlan:
+        """Return the plan in which some more groups are small, for these reasons."""
+        if not why:
+            return self
+        groups, why_small = list(why), self.why_small.copy()
+        why_small[groups] = [f"not learned: {of}" for of in why.values()]
+        n_calibration, radii = self.n_calibration.copy(), self.radii.copy()
+        n_neighbors = self.n_neighbors.copy()
+        n_calibration[groups], n_neighbors[groups], radii[groups] = 0, 0, np.nan
+        left = [
+            None if of is None else of[why_small[self.codes[of]] == ""]
+            for of in (self.calibration, self.calibration_pool)
+        ]
+        assert left[0] is not None
+        return replace(
+            self, n_calibration=n_calibration, n_neighbors=n_neighbors, radii=radii,
+            why_small=why_small, calibration=left[0], calibration_pool=left[1],
+        )  # fmt: skip
 
     @classmethod
     def of(

@@ -1,6 +1,9 @@
 from .algorithm_selection import choose_space as choose_space
 from .approximate import Approximation as Approximation
+from .blocks.buckets import bucket_edges as bucket_edges
+from .blocks.buckets import bucket_tasks as bucket_tasks
 from .blocks.packing import Space as Space
+from .group_preparation import GroupPreparations as GroupPreparations
 from .groups import SearchGroups as SearchGroups
 from .memory import MemoryEstimate as MemoryEstimate
 from .plan import NeighborGraphParams as NeighborGraphParams

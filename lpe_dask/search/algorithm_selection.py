@@ -82,9 +82,17 @@ def choose_space(
     if not kernel.KEEPS_NEAR_ROWS_TOGETHER:
         sample = Basis.training_rows(sample)  # others would be prepared for nothing
     prepared = preparation.apply(sample)
-    basis = kernel.basis(
-        prepared, preparation.weights, preparation.n_codes, separates=preparation.separates
-    )
+    n_codes, separates = preparation.n_codes, preparation.separates
+    if preparation.groups is not None and separates:
+        of_groups = preparation.groups.points()
+        prepared = prepared[np.isfinite(prepared).all(axis=1)]
+        n_numbers = prepared.shape[1] - n_codes
+        prepared[:, :n_numbers] = of_groups.moved(prepared[:, :n_numbers], prepared[:, -1])
+        basis = kernel.basis(prepared, preparation.weights, n_codes, separates=separates)
+        # Rows are moved once: the error of points is that of one step.
+        basis = replace(basis, center=np.zeros(n_numbers), groups=of_groups)
+    else:
+        basis = kernel.basis(prepared, preparation.weights, n_codes, separates=separates)
     is_sampled = sample_neighbors(plan.shape.n_listed_neighbors) is not None
     return Space(
         algorithm, preparation, basis, is_sampled and groups is None, groups=groups

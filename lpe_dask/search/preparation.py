@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.json_arrays import Floats
+from lpe_dask.json_arrays import Elsewhere, Floats
 from lpe_dask.kernels import as_float32_if_exact
 from lpe_dask.search.quantile_scale import QuantileKnots
 
@@ -117,6 +117,9 @@ class Preparation:
         Whether the last one of the categorical columns separates rows: those with another
         code are at distance inf, and those without a code, or with one below 0, are not
         measured. In prepared rows it is the last column.
+    groups : GroupPreparations, optional
+        Where numbers are prepared as was learned of their groups, by the last one of the
+        categorical columns; other attributes then say which columns there are.
     """
 
     scaling: Scaling = Scaling()
@@ -126,6 +129,7 @@ class Preparation:
     weights: Floats | None = None
     fill: Floats | None = None
     separates: bool = False
+    groups: Elsewhere = None
 
     @property
     def n_codes(self) -> int:
@@ -194,6 +198,8 @@ class Preparation:
         last = codes[:, codes.shape[1] - int(self.separates) :]
         codes = codes[:, : codes.shape[1] - int(self.separates)]
         last[last < 0] = np.nan
+        if self.groups is not None:
+            return self._of_groups(numbers, codes, last)
         if self.fill is None:
             prepared = self.apply_to_numbers(numbers)
             return np.hstack([prepared, codes, last]) if self.categorical else prepared
@@ -201,6 +207,29 @@ class Preparation:
         filled = np.where(gaps, self.fill, numbers)
         codes[np.isnan(codes)] = MISSING_CODE
         return np.hstack([self.apply_to_numbers(filled), codes, gaps, last])
+
+    def _of_groups(
+        self,
+        numbers: NDArray[np.generic],
+        codes: NDArray[np.float64],
+        last: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Return the result of `apply` where numbers are prepared by groups.
+
+        ``last`` has the codes of groups, if they separate rows, which else are the last of
+        ``codes``.
+        """
+        of_groups = last[:, 0] if self.separates else codes[:, -1]
+        known = np.isfinite(of_groups) & (of_groups >= 0)
+        which = np.where(known, of_groups, 0).astype(np.int64)
+        gaps = np.empty((len(numbers), 0))
+        if self.fill is not None:
+            gaps = np.isnan(numbers)
+            numbers = self.groups.filled(numbers, which)
+            codes[np.isnan(codes)] = MISSING_CODE
+        prepared = self.groups.apply(numbers, which)
+        prepared[~known] = np.nan
+        return np.hstack([prepared, codes, gaps, last])
 
     def apply_to_numbers(self, numbers: NDArray[np.generic]) -> NDArray[np.float64]:
         """Return prepared rows of columns that are numbers only, without codes."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -87,7 +88,7 @@ class _Target:
 
 
 def learn_medians(
-    rows: da.Array, sample: NDArray[np.generic], columns: Sequence[str]
+    rows: Any, sample: NDArray[np.generic], columns: Sequence[str]
 ) -> NDArray[np.float64]:
     """Return the median of the values of each column that are not missing; computes.
 
@@ -95,7 +96,7 @@ def learn_medians(
 
     Parameters
     ----------
-    rows : dask array of shape (n_rows, n_columns)
+    rows : dask array or ndarray of shape (n_rows, n_columns)
         Without inf, with known chunks and one chunk of columns.
     sample : ndarray of shape (n_sampled, n_columns)
         Some such rows; which ones decides only how fast it is.
@@ -107,14 +108,15 @@ def learn_medians(
     ValueError
         Naming the columns of which all values are missing.
     """
+    if isinstance(rows, np.ndarray):
+        ordered = [np.sort(_ordered(column)) for column in rows.T]
+        _check_not_empty(columns, list(map(len, ordered)))
+        found = [of[[(len(of) - 1) // 2, len(of) // 2]] for of in ordered]
+        return _middle(_floats(np.concatenate(found)))
     first = [_about_the_median(column) for column in sample.T]
     counts = _counted(rows, first, [(i, _FIRST, _LAST) for i in range(len(columns))])
     sizes = [int(of.sum()) for of in counts]
-    if empty := [name for name, n in zip(columns, sizes, strict=True) if n == 0]:
-        raise ValueError(
-            f"all values of {', '.join(empty)} are missing in the rows that others are "
-            f"measured among. Leave such columns out (columns=, --columns)."
-        )
+    _check_not_empty(columns, sizes)
     targets = [
         _Target(i, rank).narrowed(first[i], counts[i])
         for i, n in enumerate(sizes)
@@ -125,7 +127,19 @@ def learn_medians(
         counts = _counted(rows, thresholds, [targets[i].interval for i in wide])
         for i, *found in zip(wide, thresholds, counts, strict=True):
             targets[i] = targets[i].narrowed(*found)
-    values = _floats(_collected(rows, targets))
+    return _middle(_floats(_collected(rows, targets)))
+
+
+def _check_not_empty(columns: Sequence[str], sizes: Sequence[int]) -> None:
+    if empty := [name for name, n in zip(columns, sizes, strict=True) if n == 0]:
+        raise ValueError(
+            f"all values of {', '.join(empty)} are missing in the rows that others are "
+            f"measured among. Leave such columns out (columns=, --columns)."
+        )
+
+
+def _middle(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the middle of each two numbers."""
     low, high = values[0::2], values[1::2]
     return np.where(low == high, low, low / 2 + high / 2)
 

@@ -8,6 +8,8 @@ same for any chunks.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,7 +27,10 @@ MAX_KNOTS = 1000
 
 
 def learn_knots(
-    rows: da.Array, low: NDArray[np.float64], high: NDArray[np.float64], seed: int | None
+    rows: da.Array | NDArray[Any],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    seed: int | None,
 ) -> QuantileKnots:
     """Return the knots of the nominal rows; computes.
 
@@ -44,8 +49,12 @@ def learn_knots(
     if n_sampled < n_rows:
         rng = np.random.default_rng(int(seed or 0))
         drawn = rng.choice(n_rows, n_sampled, replace=False, shuffle=False)
-        rows = select_rows(rows, np.sort(drawn))
-    (sample,) = compute(freeze(rows, "lpe-sample"))  # under keys of its own, as it is fused
+        chosen = np.sort(drawn)
+        is_here = isinstance(rows, np.ndarray)
+        rows = rows[chosen] if is_here else select_rows(rows, chosen)
+    sample = rows
+    if not isinstance(rows, np.ndarray):  # under keys of its own, as it is fused
+        (sample,) = compute(freeze(rows, "lpe-sample"))
     columns = zip(sample.T, low.tolist(), high.tolist(), strict=True)
     ended = [
         _with_ends(_knots(column), least, most, 2 * n_sampled)

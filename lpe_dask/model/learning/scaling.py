@@ -1,5 +1,8 @@
 """Learn the scaling and the metric of the nominal rows: the same bits for any chunks.
 
+Rows are a dask array, of which results are computed, or within a task those of a group, an
+array of NumPy.
+
     rows (n, d) --blocks--> exact partial sums --added--> rounded once on the client
 
 Ranges are exact in any order: Dask's own reductions learn them. Means and covariances go
@@ -19,7 +22,6 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
-from lpe_dask import dask_array as da
 from lpe_dask.kernels import Totals
 from lpe_dask.model.learning.medians import learn_medians
 from lpe_dask.model.learning.metrics import (
@@ -32,6 +34,9 @@ from lpe_dask.model.lpe_parameters import SCALES
 from lpe_dask.search import Preparation, QuantileKnots, Scaling
 from lpe_dask.tasks import compute, merge_tasks, new_array, to_task
 
+#: A dask array, or one of NumPy, of shape (n_rows, n_columns).
+Rows = Any
+
 #: Significant bits of a learned weight.
 LEARNED_BITS = 24
 
@@ -40,7 +45,7 @@ SUMMED_BLOCKS = 8
 
 
 def learn_preparation(
-    rows: da.Array,
+    rows: Rows,
     scale: str | None,
     metric: str,
     metric_params: Mapping[str, Any] | None,
@@ -91,7 +96,12 @@ def learn_preparation(
         n_forms = len(SCALES[scale].forms)
         given = validate_metric_param(metric, metric_params, len(columns), n_forms)
     if metric == "mahalanobis":
-        return _learn_mahalanobis(numbers, scale, given, names, random_state)
+        mapped = _learn_mahalanobis(numbers, scale, given, names, random_state)
+        if group_role is None:
+            return mapped
+        n_scaled, separates = mapped.scaling.n_scaled(len(names)), group_role == "separates"
+        weights = None if separates else np.append(np.ones(n_scaled), 0.0)
+        return replace(mapped, categorical=codes, weights=weights, separates=separates)
     of_codes, is_left_out = np.ones(len(categorical)), np.zeros(len(names), bool)
     if given is not None and metric == "euclidean":
         of_codes = given[list(categorical)]
@@ -114,7 +124,7 @@ def learn_preparation(
 
 
 def _learn_weights(
-    rows: da.Array,
+    rows: Rows,
     scale: str | None,
     metric: str,
     given: NDArray[np.float64] | None,
@@ -162,7 +172,7 @@ def _prepared_with(
 
 
 def _learn_mahalanobis(
-    rows: da.Array,
+    rows: Rows,
     scale: str | None,
     given: NDArray[np.float64] | None,
     columns: Sequence[str],
@@ -177,16 +187,20 @@ def _learn_mahalanobis(
     return Preparation(scaling, matrix)
 
 
-def _scaled(rows: da.Array, scaling: Scaling) -> da.Array:
-    """Return the scaled rows, lazily."""
+def _scaled(rows: Rows, scaling: Scaling) -> Rows:
+    """Return the scaled rows, lazily for Dask."""
+    if isinstance(rows, np.ndarray):
+        return scaling.apply(rows)
     entered = to_task(scaling, "lpe-scaling")  # its knots may be many
     tasks = ((_apply, entered.key, (rows.name, i, 0)) for i in range(rows.numblocks[0]))
     chunks = (rows.chunks[0], (scaling.n_scaled(rows.shape[1]),))
     return new_array("scaled", tasks, [rows, entered], chunks, np.empty((0, 0)))
 
 
-def _numbers_only(rows: da.Array, categorical: tuple[int, ...]) -> da.Array:
-    """Return the columns that are no codes, lazily."""
+def _numbers_only(rows: Rows, categorical: tuple[int, ...]) -> Rows:
+    """Return the columns that are no codes, lazily for Dask."""
+    if isinstance(rows, np.ndarray):
+        return np.delete(rows, categorical, axis=1)
     n_numbers = rows.shape[1] - len(categorical)
     tasks = (
         (np.delete, (rows.name, i, 0), categorical, 1) for i in range(rows.numblocks[0])
@@ -195,8 +209,10 @@ def _numbers_only(rows: da.Array, categorical: tuple[int, ...]) -> da.Array:
     return new_array("numbers", tasks, [rows], chunks, meta)
 
 
-def _filled(numbers: da.Array, fill: NDArray[np.float64]) -> da.Array:
-    """Return columns of numbers without gaps, lazily."""
+def _filled(numbers: Rows, fill: NDArray[np.float64]) -> Rows:
+    """Return columns of numbers without gaps, lazily for Dask."""
+    if isinstance(numbers, np.ndarray):
+        return _fill(numbers, fill)
     blocks = ((_fill, (numbers.name, i, 0), fill) for i in range(numbers.numblocks[0]))
     return new_array("filled", blocks, [numbers], numbers.chunks, np.empty((0, 0)))
 
@@ -215,7 +231,7 @@ def check_determined(n_rows: int, n_features: int) -> None:
 
 
 def fit_weights(
-    rows: da.Array,
+    rows: Rows,
     scale: str | None,
     columns: Sequence[str],
     random_state: int | None = None,
@@ -253,7 +269,7 @@ def fit_weights(
 
 
 def learn_scaling(
-    rows: da.Array,
+    rows: Rows,
     scale: str | None,
     columns: Sequence[str],
     random_state: int | None = None,
@@ -275,7 +291,7 @@ def learn_scaling(
 class _Columns:
     """What linear forms are learned from, each computed when it is first asked for."""
 
-    rows: da.Array
+    rows: Rows
     names: Sequence[str]
 
     @cached_property
@@ -338,7 +354,7 @@ LINEAR_FORMS = {
 }
 
 
-def learn_variances(rows: da.Array, columns: Sequence[str]) -> NDArray[np.float64]:
+def learn_variances(rows: Rows, columns: Sequence[str]) -> NDArray[np.float64]:
     """Return the variances (ddof 1) of finite rows, of shape (n_features,); computes.
 
     1 for a constant column. Raises ValueError, naming the columns, where one is no usable
@@ -402,7 +418,7 @@ def _check_float_range(
 
 
 def _usable_ranges(
-    rows: da.Array, columns: Sequence[str]
+    rows: Rows, columns: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the least and the largest values, checked; computes."""
     low, high = _ranges(rows)
@@ -411,13 +427,15 @@ def _usable_ranges(
     return low, high
 
 
-def _ranges(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _ranges(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if isinstance(rows, np.ndarray):
+        return rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
     values = rows.astype(np.float64)
     low, high = compute(values.min(axis=0), values.max(axis=0))
     return np.asarray(low), np.asarray(high)
 
 
-def _learn_centers(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _learn_centers(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the means, and which columns are constant; computes.
 
     A mean is the exact sum, rounded to float64, divided by the number of rows. That of a
@@ -429,9 +447,7 @@ def _learn_centers(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.bool
     return np.where(constant, low, means), constant
 
 
-def learn_moments(
-    rows: da.Array, ddof: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def learn_moments(rows: Rows, ddof: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean and the variance of each column, of shape (n_features,); computes.
 
     A variance is the exact sum of the squares of ``x - mean`` (each difference rounded to
@@ -442,7 +458,7 @@ def learn_moments(
     return center, np.where(constant, 1.0, totals / max(1, rows.shape[0] - ddof))
 
 
-def learn_covariance(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def learn_covariance(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the covariance (ddof 1), and which columns are constant; computes.
 
     Products of differences from the mean, summed as in `learn_moments`, of shape
@@ -462,9 +478,11 @@ def learn_covariance(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.bo
 
 
 def _exact_sum(
-    rows: da.Array, block_sums: object, *arguments: object
+    rows: Rows, block_sums: Callable[..., Totals], *arguments: object
 ) -> NDArray[np.float64]:
     """Compute the sums of every block, add them exactly, and round them once."""
+    if isinstance(rows, np.ndarray):
+        return block_sums(rows, *arguments).as_floats()
     name = f"lpe-sums-{uuid4().hex}"
     of_blocks = {
         f"{name}-of-{i}": (block_sums, (rows.name, i, 0), *arguments)

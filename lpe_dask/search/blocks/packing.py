@@ -105,7 +105,21 @@ class Space:
             rows = np.where(is_measured[:, None], rows, np.nan)
         points = self.basis.points(rows)
         arrangement = ALGORITHMS[self.algorithm].tile(points, QueryTiles.TILE_ROWS)
-        return QueryTiles(rows, points, arrangement, numbers, self.basis)
+        tables = weights = None
+        if self.basis.groups is not None:
+            tables, weights = self._tables_of(rows[:, -1])
+        return QueryTiles(rows, points, arrangement, numbers, self.basis, tables, weights)
+
+    def _tables_of(
+        self, codes: NDArray[np.floating]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the weights of the groups of some rows, and which of them each row has."""
+        which = np.where(np.isfinite(codes), codes, 0).astype(np.int64)
+        groups, tables = np.unique(which, return_inverse=True)
+        of_numbers = self.basis.groups.weights[groups]
+        others = self.basis.all_weights[of_numbers.shape[1] :]
+        of_others = np.broadcast_to(others, (len(groups), len(others)))
+        return tables, np.hstack([of_numbers, of_others])
 
     def pack(self, rows: NDArray[np.floating], numbers: NDArray[np.int64]) -> InMemoryBlock:
         """Return prepared rows as a block, with its sample if searches begin with one."""
@@ -349,11 +363,11 @@ def _gather(
     folder: SpoolFolder | None,
 ) -> Any:
     """Make a block of rows ``start`` to ``stop`` of a region, through all pieces."""
-    rows, numbers = _gathered(handles_of(pieces), region, start, stop)
+    rows, numbers = gathered(handles_of(pieces), region, start, stop)
     return pack_rows(rows, numbers, space, folder)
 
 
-def _gathered(
+def gathered(
     pieces: Sequence[Any], region: int, start: int, stop: int
 ) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
     """Return rows of a region with their numbers; what was read of each piece is gone."""
