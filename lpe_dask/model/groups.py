@@ -100,15 +100,11 @@ class FittedGroups:
         keys = values.set_axis(pd.Index(list(names), tupleize_cols=False), axis=1)
         return pd.concat([keys, pd.DataFrame(columns)], axis=1)
 
-    def _known(self, of_groups: Any, of_all: Any, dtype: str) -> Any:
+    def _known(self, of_groups: Any, of_all: Any, dtype: Any) -> pd.Series:
         """Return what groups have, missing for small ones, or what they have together."""
         if of_groups is None:
-            return pd.array([of_all] * len(self.n_rows), dtype)
-        return (
-            pd.array(of_groups, dtype).copy()
-            if not self.small.value.any()
-            else (pd.Series(of_groups).astype(dtype).mask(self.small.value).array)
-        )
+            return pd.Series([of_all] * len(self.n_rows), dtype=dtype)
+        return pd.Series(of_groups, dtype=dtype).mask(self.small.value)
 
 
 def largest_rate(kind: str, alpha: float, n_calibration: int) -> float:

@@ -254,13 +254,13 @@ def _distinct(column: pd.Series) -> tuple[str, Any, NDArray[np.int64]]:
     -1 where a value is missing, or infinite.
     """
     if _are_dates(column):
-        places, dates = pd.factorize(pd.to_datetime(column))
-        return DATES, np.asarray(dates, object), places.astype(np.int64)
+        positions, dates = pd.factorize(pd.to_datetime(column))
+        return DATES, np.asarray(dates, object), np.asarray(positions, np.int64)
     kind, levels, places = distinct(column)
     is_none = np.array([level is None for level in levels], bool)
     values: NDArray[Any] = np.empty(len(levels), object)
     values[:] = levels
-    positions: NDArray[Any] = places.astype(np.int64)
+    positions = places.astype(np.int64)
     if is_none.any():
         positions = np.where((positions >= 0) & is_none[positions], -1, positions)
     return kind, values, positions

@@ -94,7 +94,7 @@ def _split(
     codes = rows[:, -1].astype(np.int64)
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], edges)
-    floats = rows if rows.dtype.kind == "f" else rows.astype(np.float64)
+    floats: Any = rows if rows.dtype.kind == "f" else rows.astype(np.float64)
     pieces = RowsByRegion(floats[order], order, starts)
     return pieces if folder is None else folder.write_pieces(pieces)
 
