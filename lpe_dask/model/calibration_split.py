@@ -23,8 +23,60 @@ INCLUDES_SELF = {"loo": 0, "split": 0, "conformal": 1}
 APPROXIMATE_SIZE = 20_000
 
 
+class _Split:
+    """What both divisions of nominal rows have."""
+
+    kind: str
+    n_rows: int
+
+    @property
+    def n_pool(self) -> int:
+        """Rows among which those are measured, if they belong to these; 0 if not."""
+        raise NotImplementedError
+
+    @property
+    def n_reference(self) -> int:
+        """Rows that new rows are measured among."""
+        raise NotImplementedError
+
+    @property
+    def is_disjoint(self) -> bool:
+        """Whether calibration and reference have no row in common."""
+        return self.kind != "loo"
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether calibration rows are measured like new ones, among the reference."""
+        return self.kind == "conformal"
+
+    @property
+    def max_neighbors(self) -> int:
+        """The largest K for which every row has a K-th neighbor."""
+        return min(self.n_reference, self.n_pool or self.n_reference) - 1
+
+    def check_neighbors(self, n_neighbors: int) -> None:
+        """Raise ValueError if a row has no K-th neighbor."""
+        n, most = self.n_rows, self.max_neighbors
+        if n_neighbors <= most:
+            return
+        if not self.is_disjoint:
+            raise ValueError(
+                f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} nominal rows, "
+                f"because a row is not its own neighbor; there are n_samples = {n}. Lower "
+                f"n_neighbors, or give more rows."
+            )
+        remedy = "Give more rows, or another calibration."
+        if most > 0:
+            remedy = f"Lower n_neighbors to {most} or less, or give more rows."
+        raise ValueError(
+            f"n_neighbors={n_neighbors} is too many for calibration={self.kind!r}, which "
+            f"measures new rows among {self.n_reference} of n_samples = {n} nominal rows. "
+            f"{remedy}"
+        )
+
+
 @dataclass(frozen=True)
-class CalibrationSplit:
+class CalibrationSplit(_Split):
     """How many nominal rows are measured, and among how many; which ones is drawn later.
 
     Attributes
@@ -63,21 +115,6 @@ class CalibrationSplit:
         return self.n_rows if self.kind == "loo" else self.n_rows - self.n_pool
 
     @property
-    def is_disjoint(self) -> bool:
-        """Whether calibration and reference have no row in common."""
-        return self.kind != "loo"
-
-    @property
-    def is_held_out(self) -> bool:
-        """Whether calibration rows are measured like new ones, among the reference."""
-        return self.kind == "conformal"
-
-    @property
-    def max_neighbors(self) -> int:
-        """The largest K for which every row has a K-th neighbor."""
-        return min(self.n_reference, self.n_pool or self.n_reference) - 1
-
-    @property
     def calibration(self) -> NDArray[np.int64] | None:
         """Numbers of the rows whose statistics p-values compare with; None: of all."""
         return self._numbers[0]
@@ -105,29 +142,9 @@ class CalibrationSplit:
             return chosen, np.sort(order[: self.n_pool]), np.sort(order[self.n_pool :])
         return chosen, None, np.sort(order[self.n_drawn :])
 
-    def check_neighbors(self, n_neighbors: int) -> None:
-        """Raise ValueError if a row has no K-th neighbor."""
-        n, most = self.n_rows, self.max_neighbors
-        if n_neighbors <= most:
-            return
-        if not self.is_disjoint:
-            raise ValueError(
-                f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} nominal rows, "
-                f"because a row is not its own neighbor; there are n_samples = {n}. Lower "
-                f"n_neighbors, or give more rows."
-            )
-        remedy = "Give more rows, or another calibration."
-        if most > 0:
-            remedy = f"Lower n_neighbors to {most} or less, or give more rows."
-        raise ValueError(
-            f"n_neighbors={n_neighbors} is too many for calibration={self.kind!r}, which "
-            f"measures new rows among {self.n_reference} of n_samples = {n} nominal rows. "
-            f"{remedy}"
-        )
-
 
 @dataclass(frozen=True, eq=False)
-class GroupedSplit:
+class GroupedSplit(_Split):
     """The division of rows in groups, each of which is divided by itself.
 
     Attributes
@@ -162,16 +179,6 @@ class GroupedSplit:
     def n_reference(self) -> int:
         """Rows that new rows are measured among."""
         return self.n_rows if self.reference is None else len(self.reference)
-
-    @property
-    def is_disjoint(self) -> bool:
-        """Whether calibration and reference have no row in common."""
-        return self.kind != "loo"
-
-    @property
-    def is_held_out(self) -> bool:
-        """Whether calibration rows are measured like new ones, among the reference."""
-        return self.kind == "conformal"
 
 
 def split_calibration(

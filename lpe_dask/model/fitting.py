@@ -225,7 +225,11 @@ class FitPlan:
     def learns_groups(self) -> bool:
         """Whether anything is learned of each group by itself."""
         own = frozenset() if self.groups is None else self.groups.own
-        return "scale" in own and self.learned is not None
+        if "neighbors" in own:
+            return "scale" in own and self.learned is not None
+        parameters = self.parameters  # the metric is that of all groups
+        is_mapped = parameters["scale"] is not None or parameters["missing"] == "measure"
+        return "scale" in own and is_mapped
 
     def with_groups(self, groups: GroupPlan) -> Self:
         """Return the plan with groups of which some more are small."""
@@ -247,10 +251,12 @@ class FitPlan:
         assert groups is not None
         is_learned = groups.reference if self.division.is_held_out else None
         codes = groups.codes if is_learned is None else groups.codes[is_learned]
+        has_metric = "neighbors" in groups.own
         learns = LearnsGroups(
             parameters["scale"], parameters["metric"], parameters["metric_params"],
             tuple(labels), parameters["random_state"], tuple(places),
-            parameters["missing"] == "measure", ~groups.is_small,
+            parameters["missing"] == "measure",
+            ~groups.is_small if has_metric else groups.n_reference > 0, has_metric,
         )  # fmt: skip
         preparation, why = learn_group_preparations(rows, codes, learns)
         return preparation, self.with_groups(groups.without(why))
@@ -331,8 +337,7 @@ def _statistic(
         return Statistic(None, float(radius))
     n_neighbors = parameters["n_neighbors"]
     n_neighbors = neighbors_by_rule(n) if n_neighbors is None else int(n_neighbors)
-    if isinstance(division, CalibrationSplit):
-        division.check_neighbors(n_neighbors)
+    division.check_neighbors(n_neighbors)
     return Statistic(n_neighbors, None, aggregation=parameters["aggregation"])
 
 

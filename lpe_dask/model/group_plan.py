@@ -75,14 +75,21 @@ class GroupPlan:
         n_calibration, radii = self.n_calibration.copy(), self.radii.copy()
         n_neighbors = self.n_neighbors.copy()
         n_calibration[groups], n_neighbors[groups], radii[groups] = 0, 0, np.nan
+        is_left = np.ones(len(self.n_rows), bool)
+        is_left[groups] = False
         left = [
-            None if of is None else of[why_small[self.codes[of]] == ""]
+            None if of is None else of[is_left[self.codes[of]]]
             for of in (self.calibration, self.calibration_pool)
         ]
         assert left[0] is not None
+        reference = self.reference
+        if "neighbors" not in self.own:  # others are not measured among these rows
+            reference = np.arange(len(self.codes)) if reference is None else reference
+            reference = reference[is_left[self.codes[reference]]]
         return replace(
             self, n_calibration=n_calibration, n_neighbors=n_neighbors, radii=radii,
             why_small=why_small, calibration=left[0], calibration_pool=left[1],
+            reference=reference,
         )  # fmt: skip
 
     @classmethod
@@ -133,7 +140,8 @@ class GroupPlan:
                 n_calibration[which] = 0
             for name, of_name in drawn.items():
                 numbers = getattr(division, name)
-                if planned.why_small and name != "reference":
+                # Rows of small groups stay among those that others are measured among.
+                if planned.why_small and name == "calibration":
                     continue
                 numbers = np.arange(size) if numbers is None else numbers
                 of_name.append(order[starts[which][:, None] + numbers].ravel())

@@ -82,10 +82,11 @@ def choose_space(
     if not kernel.KEEPS_NEAR_ROWS_TOGETHER:
         sample = Basis.training_rows(sample)  # others would be prepared for nothing
     prepared = preparation.apply(sample)
+    if preparation.groups is not None:  # of some nothing may have been learned
+        prepared = prepared[np.isfinite(prepared).all(axis=1)]
     n_codes, separates = preparation.n_codes, preparation.separates
     if preparation.groups is not None and separates:
         of_groups = preparation.groups.points()
-        prepared = prepared[np.isfinite(prepared).all(axis=1)]
         n_numbers = prepared.shape[1] - n_codes
         prepared[:, :n_numbers] = of_groups.moved(prepared[:, :n_numbers], prepared[:, -1])
         basis = kernel.basis(prepared, preparation.weights, n_codes, separates=separates)

@@ -3,7 +3,7 @@
     Preparation of each group --stack--> GroupPreparations: arrays, of all groups
     numbers, codes of groups --apply--> prepared numbers, bit for bit those of each group
 
-Where nothing but weights and fills was learned all rows are prepared at once, else the rows
+Where what was learned is linear in each column all rows are prepared at once, else the rows
 of a group at a time.
 """
 
@@ -116,9 +116,8 @@ class GroupPreparations:
 
     @property
     def is_linear(self) -> bool:
-        """Whether prepared numbers are those of the input times powers."""
-        names = {"shift", "factor", "divisor"}
-        return self.matrix is None and self.knots is None and not names & set(self.vectors)
+        """Whether prepared numbers are those of the input, each moved and multiplied."""
+        return self.matrix is None and self.knots is None
 
     def points(self) -> GroupPoints:
         """Return where the points of groups are."""
@@ -155,7 +154,10 @@ class GroupPreparations:
             Of their groups.
         """
         if self.is_linear and "powers" not in self.vectors:
-            prepared = Preparation().apply_to_numbers(numbers)
+            names = {"shift", "factor", "divisor"} & set(self.vectors)
+            of_rows: Any = {name: self.vectors[name][codes] for name in names}
+            scaling = Scaling(**of_rows)
+            prepared = Preparation(scaling).apply_to_numbers(numbers)
         elif self.is_linear:
             prepared = self._times_powers(numbers, codes)
         else:

@@ -119,7 +119,8 @@ class Preparation:
         measured. In prepared rows it is the last column.
     groups : GroupPreparations, optional
         Where numbers are prepared as was learned of their groups, by the last one of the
-        categorical columns; other attributes then say which columns there are.
+        categorical columns. If that separates rows, other attributes say which columns
+        there are; else groups are only scaled, and the metric is that of all of them.
     """
 
     scaling: Scaling = Scaling()
@@ -229,6 +230,9 @@ class Preparation:
             codes[np.isnan(codes)] = MISSING_CODE
         prepared = self.groups.apply(numbers, which)
         prepared[~known] = np.nan
+        if not self.separates:  # the metric is that of all groups
+            metric = Preparation(matrix=self.matrix, factor=self.factor)
+            prepared = metric.apply_to_numbers(prepared)
         return np.hstack([prepared, codes, gaps, last])
 
     def apply_to_numbers(self, numbers: NDArray[np.generic]) -> NDArray[np.float64]:

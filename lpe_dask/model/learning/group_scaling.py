@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.model.learning.scaling import learn_preparation
+from lpe_dask.model.learning.scaling import learn_map, learn_metric, learn_preparation
 from lpe_dask.search import (
     GroupPreparations,
     Preparation,
@@ -43,6 +43,8 @@ class LearnsGroups:
         Whether missing values are measured.
     is_known : ndarray of shape (n_groups,)
         Of which groups anything is learned.
+    has_metric : bool, default=True
+        Whether the metric is learned, too; False: that of all groups is.
     """
 
     scale: str | None
@@ -53,14 +55,20 @@ class LearnsGroups:
     categorical: tuple[int, ...]
     fills: bool
     is_known: NDArray[np.bool_]
+    has_metric: bool = True
 
     def learn(self, rows: Any, sample: NDArray[np.generic]) -> Preparation | str:
         """Return the preparation of the rows of a group, or why there is none."""
+        learned: dict[str, Any] = {
+            "categorical": self.categorical, "random_state": self.random_state,
+            "sample": sample if self.fills else None,
+        }  # fmt: skip
         try:
+            if not self.has_metric:
+                return learn_map(rows, self.scale, self.columns, **learned)
             return learn_preparation(
                 rows, self.scale, self.metric, self.metric_params, self.columns,
-                categorical=self.categorical, random_state=self.random_state,
-                sample=sample if self.fills else None, group_role="separates",
+                **learned, group_role="separates",
             )  # fmt: skip
         except ValueError as error:
             return str(error)
@@ -131,7 +139,17 @@ def learn_group_preparations(
     plain = [None if of is None else _numbers_only(of) for of in usable]
     first = next(of for of in usable if of is not None)
     groups = GroupPreparations.stack(plain, firsts)
-    return _with_groups(first, groups, rows.shape[1]), why
+    if learns.has_metric:
+        return _with_groups(first, groups, rows.shape[1]), why
+    mapped = Preparation(
+        Scaling(has_both=first.scaling.has_both), categorical=first.categorical,
+        fill=None if first.fill is None else np.zeros_like(first.fill), groups=groups,
+    )  # fmt: skip
+    is_scaled = groups.is_known[codes]
+    scaled = rows if is_scaled.all() else select_rows(rows, np.flatnonzero(is_scaled))
+    return learn_metric(
+        scaled, mapped, learns.scale, learns.metric, learns.metric_params, learns.columns
+    ), why
 
 
 def _sample_of(rows: da.Array) -> NDArray[np.generic]:

@@ -22,6 +22,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.kernels import Totals
 from lpe_dask.model.learning.medians import learn_medians
 from lpe_dask.model.learning.metrics import (
@@ -121,6 +122,85 @@ def learn_preparation(
         )
     prepared = _prepared_with(scaling, weights, codes, of_codes)
     return replace(prepared, fill=fill, separates=group_role == "separates")
+
+
+def learn_map(
+    rows: Rows,
+    scale: str | None,
+    columns: Sequence[str],
+    categorical: Sequence[int] = (),
+    random_state: int | None = None,
+    sample: NDArray[np.generic] | None = None,
+) -> Preparation:
+    """Learn what takes rows to scaled units, for a metric that is learned later; computes.
+
+    Parameters as for `learn_preparation`, the last one of ``categorical`` of which has the
+    numbers of groups.
+    """
+    numbers, fill = _numbers_only(rows, tuple(categorical)), None
+    names = [columns[i] for i in range(len(columns)) if i not in categorical]
+    if sample is not None:
+        fill = learn_medians(numbers, np.delete(sample, categorical, axis=1), names)
+        numbers = _filled(numbers, fill)
+    scaling = Scaling()
+    if numbers.shape[1] > 0:
+        scaling = learn_scaling(numbers, scale, names, random_state)
+    return Preparation(scaling, categorical=tuple(categorical), fill=fill)
+
+
+def learn_metric(
+    rows: Rows,
+    mapped: Preparation,
+    scale: str | None,
+    metric: str,
+    metric_params: Mapping[str, Any] | None,
+    columns: Sequence[str],
+) -> Preparation:
+    """Learn the metric of rows that are scaled by their groups; computes.
+
+    Parameters
+    ----------
+    rows : dask array of shape (n_rows, n_columns)
+        In the units of the input.
+    mapped : Preparation
+        What scales them, and has the numbers of groups as the last of its categorical
+        columns.
+    scale, metric, metric_params, columns
+        As for `learn_preparation`.
+    """
+    names = [columns[i] for i in range(len(columns)) if i not in mapped.categorical]
+    labels = [f"{name}{form}" for form in SCALES[scale].forms for name in names]
+    labels = labels or ["no column of numbers"]
+    params = dict(metric_params or {})
+    of_gaps = float(params.pop("w_missing", 1.0))
+    if metric == "euclidean":
+        given = validate_metric_param(metric, params, len(columns))
+        every = np.ones(len(columns)) if given is None else given
+        of_numbers = np.delete(every, mapped.categorical[:-1])
+        of_codes = np.append(every[list(mapped.categorical[:-1])], 0.0)  # of groups: 0
+        gaps = np.where(of_numbers == 0, 0.0, of_gaps)
+        n_forms = len(SCALES[scale].forms)
+        weights = np.tile(of_numbers, n_forms) if len(names) > 0 else np.ones(1)
+        codes = of_codes if mapped.fill is None else np.append(of_codes, gaps)
+        params = {"w": np.append(weights, codes)}
+    scaled = _mapped(rows, mapped)
+    last = range(len(labels), scaled.shape[1])
+    every_label = [*labels, *map(str, last)] if metric == "euclidean" else labels
+    role = None if metric == "euclidean" else "ignored"
+    learned = learn_preparation(
+        scaled, None, metric, params or None, every_label, last, group_role=role
+    )
+    return replace(
+        mapped, matrix=learned.matrix, factor=learned.factor, weights=learned.weights
+    )
+
+
+def _mapped(rows: Rows, mapped: Preparation) -> da.Array:
+    """Return prepared rows, lazily."""
+    entered = to_task(mapped, "lpe-scaling")
+    tasks = ((_prepare, entered.key, (rows.name, i, 0)) for i in range(rows.numblocks[0]))
+    chunks = (rows.chunks[0], (mapped.n_prepared(rows.shape[1]),))
+    return new_array("scaled", tasks, [rows, entered], chunks, np.empty((0, 0)))
 
 
 def _learn_weights(
@@ -505,6 +585,10 @@ def _fill(numbers: NDArray[np.generic], fill: NDArray[np.float64]) -> NDArray[np
 
 def _apply(scaling: Scaling, rows: NDArray[np.generic]) -> NDArray[np.float64]:
     return scaling.apply(rows)
+
+
+def _prepare(preparation: Preparation, rows: NDArray[np.generic]) -> NDArray[np.float64]:
+    return preparation.apply(rows)
 
 
 def _sums_of_columns(rows: NDArray[np.generic]) -> Totals:

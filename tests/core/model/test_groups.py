@@ -1,0 +1,82 @@
+"""Rows in groups that have a normal of their own, beside the definition."""
+
+import itertools
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+from choosing import mostly_dealt, mostly_full
+from grouping import GroupOracle
+from lpe_dask import LPE
+from problems import computed
+
+OWN = [
+    part
+    for n in (3, 2, 1)
+    for part in itertools.combinations(("scale", "neighbors", "calibration"), n)
+]
+CALIBRATIONS = ["loo", "split", "conformal"]
+SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]
+FORMS = [
+    {"n_neighbors": 3}, {}, {"aggregation": "mean"}, {"graph": "radius", "radius": 1.5},
+]  # fmt: skip
+
+
+def table(n_rows, seed, sites="abcdefgh"):
+    """Rows on a grid, which each site has elsewhere, and in other units."""
+    rng = np.random.default_rng(seed)
+    which = np.minimum(rng.geometric(0.3, n_rows) - 1, len(sites) - 1)
+    return pd.DataFrame(
+        {
+            "x": rng.integers(0, 9, n_rows) * 0.5 * (1 + which) + which * 1000,
+            "site": np.array(list(sites), object)[which],
+            "y": rng.integers(0, 5, n_rows) * 0.25,
+            "hour": rng.integers(0, 2, n_rows),
+        }
+    )
+
+
+NOMINAL = table(150, 0)
+NOMINAL.loc[[4, 77], "site"] = None
+NEW = table(40, 1, "abcdefgz").set_index(np.arange(40) * 3)
+NEW.iloc[5, 1], NEW.iloc[7, 0], NEW.iloc[9, 2] = None, np.nan, np.inf
+
+
+def unfitted(own=OWN[0], calibration="loo", form=FORMS[0], by=("site",), **given):
+    return LPE(
+        by=list(by), own=own, calibration=calibration, alpha=0.12, random_state=0,
+        **(form | given),
+    )  # fmt: skip
+
+
+def right(model, nominal=NOMINAL):
+    names = ("by", "own", "alpha", "calibration", "scale", "metric", "metric_params",
+             "n_neighbors", "radius", "graph", "aggregation", "random_state", "missing",
+             "categorical", "calibration_size")  # fmt: skip
+    given = model.get_params()
+    given = {name: given[name] for name in names}
+    return GroupOracle(nominal, **given)
+
+
+def assert_right(model, expected, nominal=NOMINAL, new=NEW):
+    np.testing.assert_array_equal(np.sort(model.calibration_), expected.calibration_)
+    np.testing.assert_array_equal(model.statistic(new), expected.statistic(new))
+    np.testing.assert_array_equal(model.score_samples(new), expected.score_samples(new))
+    np.testing.assert_array_equal(model.p_values_, expected.p_values_)
+
+
+@pytest.mark.parametrize(
+    ("own", "calibration", "scale", "form", "algorithm"),
+    mostly_dealt(OWN, CALIBRATIONS, SCALES, FORMS, ["brute", "pruned"]),
+)
+def test_lpe__measures_groups_as_defined(own, calibration, scale, form, algorithm):
+    if own == ("scale",) and scale is None:
+        return  # nothing is a group's own: an error
+    model = unfitted(own, calibration, form, scale=scale, algorithm=algorithm)
+    model.fit(NOMINAL)
+
+    assert_right(model, right(model))
