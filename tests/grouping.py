@@ -94,9 +94,7 @@ class GroupOracle:
                 if name in self.arguments
             }
             self.scalers[key] = Oracle(learned, scale=scale, calibration="loo", **plain)
-        self.nominal = pd.concat(
-            [self.nominal[self.by], self.scaled(self.nominal)], axis=1
-        )
+        self.nominal = pd.concat([self.nominal[self.by], self.scaled(self.nominal)], axis=1)
         any_scaler = next(iter(self.scalers.values()))
         names, codes = any_scaler.columns, any_scaler.categorical
         params = dict(self.arguments.get("metric_params") or {})
@@ -105,9 +103,7 @@ class GroupOracle:
             codes = [*codes, *(f"gap {name}" for name in any_scaler.numeric)]
         of_gaps = params.pop("w_missing", 1.0)
         if self.arguments.get("metric", "euclidean") == "euclidean":
-            given = dict(
-                zip(names, params.get("w", np.ones(len(names))), strict=True)
-            )
+            given = dict(zip(names, params.get("w", np.ones(len(names))), strict=True))
             w = [given[any_scaler.numeric[i % len(any_scaler.numeric)]]
                  for i in range(len(numbers))]  # fmt: skip
             w += [given[name] for name in any_scaler.categorical]
@@ -141,7 +137,8 @@ class GroupOracle:
     def _of_all(self, given):
         oracle = Oracle(self.nominal[self.columns], **self._given(given, None))
         whole = [
-            [self.places[key][part[i]] for key, part in self.parts.items()] for i in range(3)
+            [self.places[key][part[i]] for key, part in self.parts.items()]
+            for i in range(3)
         ]
         oracle.measured, oracle.calibration_pool, oracle.searched = (
             np.sort(np.concatenate(part)) for part in whole

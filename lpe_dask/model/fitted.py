@@ -28,7 +28,13 @@ from lpe_dask.model.certificate import ApproximationSettings, Certificate
 from lpe_dask.model.groups import FittedGroups
 from lpe_dask.model.labels import labels, labels_within, threshold
 from lpe_dask.model.nominal_scores import NominalScores, StoredNominalScores
-from lpe_dask.model.score_table import log_densities, score_rows, score_table
+from lpe_dask.model.score_table import (
+    RowScorer,
+    group_codes,
+    log_densities,
+    replaced,
+    score_table,
+)
 from lpe_dask.model.validity import choose_calibration, learned_components
 from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference, Statistic
@@ -41,12 +47,27 @@ from lpe_dask.tables import (
     Table,
     ValueRanges,
     is_path_like,
+    map_blocks,
+    map_several,
     map_to_frame,
     map_values,
     open_features,
+    status_codes,
     with_columns_last,
 )
-from lpe_dask.tasks import compute, counted, eager_scope, lazy_scope, new_tasks, reread_once
+from lpe_dask.tasks import (
+    compute,
+    counted,
+    eager_scope,
+    lazy_scope,
+    new_array,
+    new_tasks,
+    reread_once,
+    to_task,
+)
+
+#: The statuses of rows that the pool measures.
+_POOLED = [RowStatus.NAMES.index(name) for name in ("unknown group", "small group")]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +106,8 @@ class Fitted:
         Then, of the nominal rows that are no calibration rows.
     groups : FittedGroups, optional
         Where rows are divided into groups.
+    pool : Fitted, optional
+        What measures rows of small and unknown groups, among all nominal rows.
     source : str, optional
         Tells from what it was fitted, if a run has fitted it; of a model that was loaded,
         its identifier.
@@ -113,6 +136,7 @@ class Fitted:
     quality: ApproximationSettings | None = None
     certificate: Certificate | None = None
     groups: FittedGroups | None = None
+    pool: Fitted | None = None
     source: str | None = None
 
     @property
@@ -240,7 +264,8 @@ class Fitted:
         """Return the result of `LPE.statistic`."""
         with _call_for(X):
             table, approximation = self._audited(self.table(X))
-            return self.reference.measure_table(table, approximation=approximation)
+            found = self.reference.measure_table(table, approximation=approximation)
+            return self._with_pool("statistic", found, table)
 
     def p_values(self, X: Any) -> Any:
         """Return the result of `LPE.score_samples`."""
@@ -250,7 +275,28 @@ class Fitted:
             compared = self.reference.measure_table(
                 table, weight=calibration.weigher, approximation=approximation
             )
-            return calibration.p_values(compared)
+            return self._with_pool("p_value", calibration.p_values(compared), table)
+
+    def _with_pool(self, name: str, found: Any, table: Table) -> Any:
+        """Return the statistic or p-values of rows, some of which the pool measures."""
+        if self.pool is None:
+            return found
+        statistic, p_values = self._of_pool(table.rows)
+        restore = table.restore if table.frame is None else table.restore_verified
+        others = restore(statistic if name == "statistic" else p_values, name)
+        return map_several([found, others], replaced, name=name, dtype=np.float64)
+
+    def _of_pool(self, rows: da.Array) -> tuple[da.Array, da.Array]:
+        """Return statistic and p-values of the rows that the pool measures, else NaN."""
+        assert self.groups is not None
+        assert self.pool is not None
+        small = to_task(self.groups.small, "")
+        tasks = (
+            (_pooled_rows, (rows.name, i, 0), small.key) for i in range(rows.numblocks[0])
+        )
+        chunks = (rows.chunks[0], (rows.shape[1] - 1,))
+        pooled = new_array("pooled", tasks, [rows, small], chunks, np.empty((0, 0)))
+        return self.pool.scored(pooled)
 
     def status(self, X: Any) -> Any:
         """Return the result of `LPE.status`."""
@@ -270,10 +316,17 @@ class Fitted:
                 values.append(
                     table.map_rows(log_densities, weight, name="logs", dtype=np.float64)
                 )
-            function = partial(
-                score_rows, p_values=calibration.function(), weigh=weigh, offset=self.offset
-            )
-            return map_to_frame(values, function, calibration.shared)
+            if calibration.groups is not None:
+                values.append(table.map_rows(group_codes, name="group", dtype=np.float64))
+            if self.pool is not None:
+                restore = table.restore if table.frame is None else table.restore_verified
+                of_pool = self._of_pool(table.rows)
+                values += map(restore, of_pool, ("statistic", "p_value"))
+            scorer = RowScorer(
+                calibration.function(), weigh, calibration.groups is not None,
+                self.pool is not None, self.offset,
+            )  # fmt: skip
+            return map_to_frame(values, scorer, calibration.groups or calibration.shared)
 
     def own_score_frame(self) -> Any:
         """Return the same table of the nominal rows among themselves."""
@@ -322,7 +375,7 @@ class Fitted:
     def _decisive(self, X: Any) -> tuple[Any, Callable[..., Any]]:
         """Return the values that labels follow from, NaN for rows not measured, and how."""
         bound = self.calibration.nominal_bound(self.offset)
-        if bound is None or self.quality is not None:
+        if bound is None or self.quality is not None or self.has_groups:
             return self.p_values(X), partial(labels, offset=self.offset)
         with _call_for(X):
             return self._early(self.table(X), bound)
@@ -433,13 +486,42 @@ class Fitted:
                 self._certified(self.certificate),
             )
             statistic, compared = own.blocks(reference, calibration, approximation)
-            return statistic, calibration.own_p_values(compared, own.is_own_blocks())
+            p_values = calibration.own_p_values(compared, own.is_own_blocks())
+            if self.pool is None:
+                return statistic, p_values
+            statuses = own.status_blocks()
+            found = zip((statistic, p_values), self.pool.blocks(), strict=True)
+            statistic, p_values = (
+                map_blocks([*of, statuses], _in_small, name="pooled", dtype=np.float64)
+                for of in found
+            )
+            return statistic, p_values
         rows = X.rows if isinstance(X, Table) else self.table(X).rows
-        approximation = self._certified(certificate)
-        statistic = reference.measure_rows(
+        return self.scored(rows, frame_sizes, self._certified(certificate))
+
+    def scored(
+        self,
+        rows: da.Array,
+        frame_sizes: Sequence[int] = (),
+        approximation: Approximation | None = None,
+    ) -> tuple[da.Array, da.Array]:
+        """Return statistic and p-values of new rows of numbers and codes, lazily.
+
+        Parameters as for `Reference.measure_rows`.
+        """
+        calibration = self.calibration
+        statistic = self.reference.measure_rows(
             rows, frame_sizes=frame_sizes, approximation=approximation
         )
-        return statistic, calibration.p_values(calibration.compared(rows, statistic))
+        p_values = calibration.p_values(calibration.compared(rows, statistic))
+        if self.pool is None:
+            return statistic, p_values
+        of_rows = zip((statistic, p_values), self._of_pool(rows), strict=True)
+        statistic, p_values = (
+            map_blocks(list(of), replaced, name="pooled", dtype=np.float64)
+            for of in of_rows
+        )
+        return statistic, p_values
 
 
 def _warn_of_unmeasured(values: Any, what: str) -> None:
@@ -461,3 +543,25 @@ def _warn_of_unmeasured(values: Any, what: str) -> None:
 def _call_for(X: Any) -> AbstractContextManager[Any]:
     """Return the context of a call for rows: those of Dask and of files are lazy."""
     return lazy_scope() if is_dask_collection(X) or is_path_like(X) else eager_scope()
+
+
+# The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _pooled_rows(
+    rows: NDArray[np.generic], is_small: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return rows of small and unknown groups, and inf in the place of others."""
+    codes = status_codes(rows, is_small, measures_gaps=True, has_groups=True)
+    pooled = rows[:, :-1].astype(np.float64)
+    pooled[~np.isin(codes, _POOLED)] = np.inf
+    return pooled
+
+
+def _in_small(
+    values: NDArray[np.float64],
+    others: NDArray[np.float64],
+    statuses: NDArray[np.number[Any]],
+) -> NDArray[np.float64]:
+    """Return values, in whose place are others for rows of small groups."""
+    return np.where(np.isin(statuses, _POOLED), others, values)

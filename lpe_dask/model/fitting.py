@@ -53,6 +53,7 @@ from lpe_dask.model.learning.group_scaling import (
 from lpe_dask.model.learning.metrics import graph_params, reorder_params
 from lpe_dask.model.learning.scaling import check_determined, learn_preparation
 from lpe_dask.model.lpe_parameters import (
+    PARAMETERS,
     SCALES,
     check_parameters,
     neighbors_by_rule,
@@ -72,6 +73,7 @@ from lpe_dask.search import (
     Statistic,
 )
 from lpe_dask.tables import (
+    Categories,
     NominalRows,
     NominalTable,
     map_blocks,
@@ -196,11 +198,6 @@ class FitPlan:
             )
         if reason is not None:
             logger.info("calibration=%s: %s", kind, reason)
-        n_small = int(groups.is_small.sum())
-        logger.info(
-            "%d groups, of which %d are small (%s)", len(groups.n_rows), n_small,
-            ", ".join(_whys(groups)) or "none",
-        )  # fmt: skip
         return cls(parameters, division, statistic, learned, groups)
 
     def shape(
@@ -220,6 +217,12 @@ class FitPlan:
             graph_params(metric, given, n_reference), self.division.n_calibration,
             n_input_features=n_features, **reading,
         )  # fmt: skip
+
+    @property
+    def small_rows(self) -> NDArray[np.bool_] | None:
+        """Which rows belong to small groups, where there are groups."""
+        groups = self.groups
+        return None if groups is None else groups.is_small[groups.codes]
 
     @property
     def learns_groups(self) -> bool:
@@ -317,6 +320,23 @@ def _least_group(sizes: NDArray[np.int64], alpha: float) -> int:
     return int(usable.min(initial=sizes.max()))
 
 
+def _check_small(groups: GroupPlan, small_groups: str) -> None:
+    """Say how many groups are small; an error if there must be none."""
+    n_small = int(groups.is_small.sum())
+    whys = ", ".join(_whys(groups))
+    if n_small > 0 and small_groups == "error":
+        raise ValueError(
+            f"{n_small} of {len(groups.n_rows)} groups are small ({whys}). Leave their "
+            f"rows out, or give small_groups='nan' or 'pool' (--small-groups)."
+        )
+    what = {"nan": "no p-values", "pool": "p-values among all nominal rows"}
+    logger.info(
+        "%d groups%s", len(groups.n_rows),
+        f", of which {n_small} are small and have {what[small_groups]} ({whys})"
+        if n_small > 0 else "",
+    )  # fmt: skip
+
+
 def _whys(groups: GroupPlan) -> list[str]:
     """Return why groups are small, and how many."""
     whys, counts = np.unique(
@@ -408,9 +428,13 @@ def fit_model(
     search = _Search(nominal, plan, table.labels, places, kept)
     preparation, search = search.learn()
     plan = search.plan
+    if plan.groups is not None:
+        _check_small(plan.groups, parameters["small_groups"])
     reference, statistic = search.measure(preparation)
     graph, log_density = parameters["graph"], parameters["anomaly_log_density"]
-    weight = None if log_density is None else LikelihoodRatio(log_density, graph)
+    weight = None
+    if log_density is not None:
+        weight = LikelihoodRatio(log_density, graph, table.has_groups)
     compared = statistic
     if weight is not None:
         compared = _weighed(nominal, plan.division, statistic, weight)
@@ -423,14 +447,15 @@ def fit_model(
         reference=reference,
         calibration=calibration,
         nominal_scores=NominalScores.of(
-            given.reread, nominal, plan.division, statistic, compared
+            given.reread, nominal, plan.division, statistic, compared, plan.small_rows
         ),
         nominal=given.kind,
         division=replace(plan.division),  # without what it has drawn
-        categories=table.categories,
+        categories=_checking_groups(table.categories, parameters["small_groups"]),
         minima=table.minima,
         ranges=nominal.ranges,
         groups=None if plan.groups is None else FittedGroups.of(plan.groups, graph),
+        pool=_pool(parameters, given) if parameters["small_groups"] == "pool" else None,
     )
     if reference.space.is_indexed:
         quality = ApproximationSettings.of(parameters)
@@ -443,6 +468,19 @@ def fit_model(
         fitted.n_samples, fitted.n_features, graph, fitted.n_neighbors, fitted.radius,
     )  # fmt: skip
     return fitted
+
+
+def _pool(parameters: dict[str, Any], given: NominalTable) -> Fitted:
+    """Return the model of all nominal rows together; computes."""
+    of_groups = {name: PARAMETERS[name].default for name in ("by", "own", "small_groups")}
+    return fit_model(parameters | of_groups, given.without_groups())
+
+
+def _checking_groups(categories: Categories | None, small_groups: str) -> Any:
+    """Return categories whose groups refuse rows of others, if that is asked for."""
+    if categories is None or categories.groups is None or small_groups != "error":
+        return categories
+    return replace(categories, groups=replace(categories.groups, refuses_unknown=True))
 
 
 def _calibration(
@@ -625,8 +663,9 @@ def _weighed(
     rows = nominal.rows
     if division.calibration is not None:
         rows = select_rows(rows, division.calibration)
+    n_features = rows.shape[1] - weight.has_groups
     logs = map_blocks([rows], _log_densities, weight, name="log-density", dtype=np.float64)
-    return weight.weigh(np.asarray(*compute(logs)), statistic, rows.shape[1])
+    return weight.weigh(np.asarray(*compute(logs)), statistic, n_features)
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

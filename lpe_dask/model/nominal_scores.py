@@ -60,7 +60,8 @@ class NominalScores:
     checksums : list of int, optional
         Of its partitions.
     statuses : LocalValue, optional
-        Of an array of shape (n_input,): why rows were dropped. None: none was.
+        Of an array of shape (n_input,): why rows were dropped, or have no p-value. None:
+        all have one.
     """
 
     statistic: LocalValue
@@ -91,6 +92,7 @@ class NominalScores:
         division: CalibrationSplit | GroupedSplit,
         statistic: NDArray[np.float64],
         compared: NDArray[np.float64],
+        is_small: NDArray[np.bool_] | None = None,
     ) -> NominalScores:
         """Return the scores that fit has given its rows.
 
@@ -103,6 +105,8 @@ class NominalScores:
         division : CalibrationSplit
         statistic, compared : ndarray of shape (m,)
             Of the calibration rows.
+        is_small : ndarray of shape (n_rows,), optional
+            Which finite rows belong to small groups.
         """
         n_input = sum(nominal.input_chunks)
         kept = np.arange(n_input)
@@ -118,7 +122,7 @@ class NominalScores:
             None if is_all else reread,
             None if is_all else _numbered(kept, division.reference, n_input),
             nominal.checksums,
-            None if nominal.statuses is None else LocalValue(nominal.statuses, _NAME),
+            _statuses(nominal.statuses, kept, is_small, n_input),
         )  # fmt: skip
 
     def series(self, kind: InputKind, name: str, calibration: Calibration) -> Any:
@@ -234,6 +238,18 @@ def _scatter(
     whole = np.full(n_input, np.nan)
     whole[places] = values
     return LocalValue(whole, _NAME)
+
+
+def _statuses(
+    statuses: NDArray[np.int8] | None,
+    kept: NDArray[np.int64],
+    is_small: NDArray[np.bool_] | None,
+    n_input: int,
+) -> LocalValue | None:
+    if is_small is not None and is_small.any():
+        statuses = np.zeros(n_input, np.int8) if statuses is None else statuses.copy()
+        statuses[kept[is_small]] = RowStatus.NAMES.index("small group")
+    return None if statuses is None else LocalValue(statuses, _NAME)
 
 
 def _numbered(

@@ -1,6 +1,6 @@
 """Make a table of what is found for rows: p-value, statistic, label, status.
 
-    statistic, status, log density --score_rows--> DataFrame (n_rows,)
+    statistic, status, log density --RowScorer--> DataFrame (n_rows,)
 
 These run in tasks: NumPy in, pandas out.
 """
@@ -8,6 +8,7 @@ These run in tasks: NumPy in, pandas out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,33 +19,62 @@ from lpe_dask.pvalues import LikelihoodRatio
 from lpe_dask.tables import RowStatus
 
 
-def score_rows(
-    statistic: NDArray[np.float64],
-    codes: NDArray[np.number[Any]],
-    *given: NDArray[np.float64],
-    p_values: Callable[..., NDArray[np.float64]],
-    weigh: Callable[..., NDArray[np.float64]] | None,
-    offset: float,
-) -> pd.DataFrame:
-    """Return the table of new rows.
+@dataclass(frozen=True, slots=True)
+class RowScorer:
+    """Makes the table of new rows.
 
-    Parameters
+    Attributes
     ----------
-    statistic, codes : ndarray of shape (n_rows,)
-        NaN for rows that are not measured; the numbers of their statuses.
-    given : ndarray
-        The logarithms of the density, where the statistic is weighed, and the values of the
-        calibration rows.
     p_values : callable
         As `Calibration.function` gives it.
     weigh : callable, optional
-        `LikelihoodRatio.weigh`.
+        `LikelihoodRatio.weigh`, where the statistic is weighed.
+    has_groups : bool
+        Whether rows are compared with those of their group.
+    has_pool : bool
+        Whether some are measured by another model.
     offset : float
         A row is an anomaly if its p-value is below this.
     """
-    *logs, calibration = given
-    compared = statistic if weigh is None else weigh(*logs, statistic)
-    return score_table(p_values(compared, calibration), statistic, codes, offset=offset)
+
+    p_values: Callable[..., NDArray[np.float64]]
+    weigh: Callable[..., NDArray[np.float64]] | None
+    has_groups: bool
+    has_pool: bool
+    offset: float
+
+    def __call__(
+        self, statistic: NDArray[np.float64], codes: NDArray[np.number[Any]], *given: Any
+    ) -> pd.DataFrame:
+        """Return the table.
+
+        Parameters
+        ----------
+        statistic, codes : ndarray of shape (n_rows,)
+            NaN for rows that are not measured; the numbers of their statuses.
+        given : ndarray of shape (n_rows,)
+            As the attributes say: the logarithms of the density; the numbers of groups; the
+            statistic and the p-value by the other model. The last one is the values of
+            `Calibration.shared`, or of its groups.
+        """
+        *more, known = given
+        compared = statistic if self.weigh is None else self.weigh(more.pop(0), statistic)
+        if self.has_groups:
+            p_values = known.p_values(compared, more.pop(0))
+        else:
+            p_values = self.p_values(compared, known)
+        if self.has_pool:
+            of_pool, p_values_of_pool = more
+            statistic = replaced(statistic, of_pool)
+            p_values = replaced(p_values, p_values_of_pool)
+        return score_table(p_values, statistic, codes, offset=self.offset)
+
+
+def replaced(
+    values: NDArray[np.float64], others: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return values, in whose place are others where these are known."""
+    return np.where(np.isnan(others), values, others)
 
 
 def score_table(
@@ -71,3 +101,8 @@ def log_densities(
     logs = np.full(len(rows), np.nan)
     logs[is_finite] = weight.log_densities(rows[is_finite])
     return logs
+
+
+def group_codes(rows: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Return the numbers of the groups of rows, which are their last column."""
+    return rows[:, -1].astype(np.float64)

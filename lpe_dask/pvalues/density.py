@@ -26,10 +26,13 @@ class LikelihoodRatio:
     log_density : callable
         Of rows of shape (n_rows, n_features), in the units of the user: log f1 of each.
     graph : {"knn", "radius"}
+    has_groups : bool, default=False
+        Whether the last column of rows has the numbers of groups, and is not measured.
     """
 
     log_density: Callable[[NDArray[np.float64]], NDArray[np.float64]]
     graph: str
+    has_groups: bool = False
 
     def __call__(
         self, rows: NDArray[np.generic], statistic: NDArray[np.float64]
@@ -48,7 +51,8 @@ class LikelihoodRatio:
         is_measured = ~np.isnan(statistic)
         weighed = np.full(len(rows), np.nan)
         logs = self.log_densities(rows[is_measured])
-        weighed[is_measured] = self.weigh(logs, statistic[is_measured], rows.shape[1])
+        n_features = rows.shape[1] - self.has_groups
+        weighed[is_measured] = self.weigh(logs, statistic[is_measured], n_features)
         return weighed
 
     def weigh(
@@ -88,7 +92,8 @@ class LikelihoodRatio:
         """
         if len(rows) == 0:
             return np.empty(0)
-        numbers = np.ascontiguousarray(rows, dtype=np.float64)
+        measured = rows[:, : rows.shape[1] - self.has_groups]
+        numbers = np.ascontiguousarray(measured, dtype=np.float64)
         found = np.asarray(self.log_density(numbers))
         if found.dtype.kind not in "biuf":
             raise ValueError(

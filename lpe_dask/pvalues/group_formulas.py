@@ -135,8 +135,16 @@ class GroupWeight:
         """Return the p-values, of shape (n_rows,); the last column has the numbers."""
         compared = statistic
         if self.weight is not None:
-            compared = self.weight(rows[:, :-1], statistic)
-        codes = rows[:, -1].astype(np.float64)
+            compared = self.weight(rows, statistic)
+        return self.p_values(compared, rows[:, -1].astype(np.float64), is_own)
+
+    def p_values(
+        self,
+        compared: NDArray[np.float64],
+        codes: NDArray[np.float64],
+        is_own: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.float64]:
+        """Return the p-values of rows of these groups; see `GroupStatistics.p_values`."""
         return self.known.p_values(
             compared, codes, is_own, graph=self.graph, includes_self=self.includes_self
         )

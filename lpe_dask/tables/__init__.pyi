@@ -12,6 +12,7 @@ from .errors import TableError as TableError
 from .exact_numbers import ColumnOffsets as ColumnOffsets
 from .feature_files import open_features as open_features
 from .group_levels import with_columns_last as with_columns_last
+from .group_levels import without_columns as without_columns
 from .interop import from_library as from_library
 from .listing import resolve_path as resolve_path
 from .nominal_rows import NominalRows as NominalRows
@@ -21,8 +22,10 @@ from .numeric import float_rows as float_rows
 from .output_frame import map_to_frame as map_to_frame
 from .output_series import InputKind as InputKind
 from .output_series import map_blocks as map_blocks
+from .output_series import map_several as map_several
 from .output_series import map_values as map_values
 from .row_status import RowStatus as RowStatus
+from .row_status import status_codes as status_codes
 from .table import Table as Table
 from .table_files import FileTable as FileTable
 from .table_files import Paths as Paths

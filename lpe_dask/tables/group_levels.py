@@ -59,11 +59,14 @@ class GroupLevels:
         Of each group, in columns 0, 1, ...
     n_rows : ndarray of shape (n_groups,)
         Rows of each group in all nominal rows.
+    refuses_unknown : bool, default=False
+        Whether rows of other groups are an error.
     """
 
     kinds: tuple[str, ...]
     values: pd.DataFrame
     n_rows: NDArray[np.int64]
+    refuses_unknown: bool = False
 
     def __len__(self) -> int:
         """Return the number of groups."""
@@ -87,6 +90,8 @@ class GroupLevels:
         ------
         CategoryTypeError
             For a column with values of another type than the nominal rows have.
+        ValueError
+            For rows of unknown groups, where these are refused.
         """
         found = _Coded.of(frame)
         for kind, fitted, name in zip(found.kinds, self.kinds, frame.columns, strict=True):
@@ -95,6 +100,13 @@ class GroupLevels:
         keys = found.groups().drop(columns=_ROWS)
         index = _index_of(self.values)
         numbers = index.get_indexer(_index_of(keys.astype(self.values.dtypes.to_dict())))
+        if self.refuses_unknown and (numbers < 0).any():
+            some = keys[numbers < 0].head(3).to_numpy(object).tolist()
+            raise ValueError(
+                f"{(numbers < 0).sum()} groups have no nominal row, of "
+                f"{', '.join(map(column_label, frame.columns))}, such as {some}. Leave "
+                f"their rows out, or give small_groups='nan' or 'pool' (--small-groups)."
+            )
         return np.append(numbers, np.nan)[found.numbers]
 
 
@@ -124,6 +136,19 @@ def with_columns_last(X: Any, by: Sequence[Any]) -> Any:
     columns = list(range(X.shape[1] if X.ndim == 2 else 0))
     _check_by(by, by, columns)
     return X[:, [*(i for i in columns if i not in by), *by]]
+
+
+def without_columns(X: Any, by: Sequence[Any]) -> Any:
+    """Return a table without the columns that divide rows into groups.
+
+    Parameters and errors as for `with_columns_last`.
+    """
+    X = with_columns_last(X, by)
+    if isinstance(X, ConvertedTable):
+        return replace(X, frame=without_columns(X.frame, by))
+    if is_frame(X):
+        return select_columns(X, list(X.columns)[: -len(by)])
+    return X[:, : -len(by)]
 
 
 def _check_by(by: Sequence[Any], chosen: Sequence[Any], columns: list[Any]) -> None:

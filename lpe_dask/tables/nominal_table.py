@@ -14,7 +14,7 @@ from typing import Any
 from lpe_dask.tables.categories import Categories
 from lpe_dask.tables.exact_numbers import ColumnOffsets
 from lpe_dask.tables.fit_input import FitInput
-from lpe_dask.tables.group_levels import learn_groups, with_columns_last
+from lpe_dask.tables.group_levels import learn_groups, with_columns_last, without_columns
 from lpe_dask.tables.interop import as_table
 from lpe_dask.tables.levels import learn_categories
 from lpe_dask.tables.nominal_rows import NominalRows
@@ -42,6 +42,8 @@ class NominalTable:
         Of the input.
     reread : callable
         Returns the table, read again.
+    without_groups : callable
+        Returns the input without the columns that divide rows into groups.
     """
 
     table: Table
@@ -49,6 +51,7 @@ class NominalTable:
     places: tuple[int, ...]
     kind: InputKind
     reread: Callable[[], Table]
+    without_groups: Callable[[], Any]
 
     @classmethod
     def read(
@@ -106,7 +109,8 @@ class NominalTable:
             table.restore, table.frame, table.source, table.is_lazy, FitInput(given)
         )
         reread = partial(_reread, X, categories, table.minima)
-        return cls(table.without_input(), rows, places, kind, reread)
+        without = partial(without_columns, X, by)
+        return cls(table.without_input(), rows, places, kind, reread, without)
 
 
 def _reread(X: Any, categories: Categories | None, minima: ColumnOffsets) -> Table:

@@ -131,6 +131,27 @@ def map_values(
     return map_partitions(values, _on_series, function, name, *entered, meta=meta)
 
 
+def map_several(
+    values: Sequence[Any], function: Callable[..., Any], *, name: str, dtype: Any
+) -> Any:
+    """Return ``function(*values)`` in the kind of the first, lazily for Dask.
+
+    Parameters as for `map_values`, but for several numbers of each row, all of one kind.
+    """
+    first = values[0]
+    if isinstance(first, np.ndarray):
+        return function(*values)
+    if isinstance(first, pd.Series):
+        return _on_series(first, function, name, *map(np.asarray, values[1:]))
+    if isinstance(first, da.Array):
+        return map_blocks(values, function, name=name, dtype=dtype)
+    if (found := from_library(first)) is not None:
+        arrays = [from_library(of)[0] for of in values]  # type: ignore[index]
+        return found[1](function(*arrays), name)
+    meta = _empty_series(name, dtype)
+    return map_partitions(first, _on_series, function, name, *values[1:], meta=meta)
+
+
 def unwrapped(argument: Any) -> Any:
     """Return an argument of `map_values` as functions take it."""
     return argument.value if isinstance(argument, LocalValue) else argument

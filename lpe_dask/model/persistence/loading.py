@@ -65,7 +65,8 @@ def with_log_density(
         return fitted
     parameters = fitted.parameters | {"anomaly_log_density": log_density}
     check_parameters(parameters)
-    weight = LikelihoodRatio(log_density, fitted.calibration.graph)
+    graph = fitted.calibration.graph
+    weight = LikelihoodRatio(log_density, graph, fitted.has_groups)
     return replace(
         fitted,
         parameters=parameters,

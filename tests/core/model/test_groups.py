@@ -3,13 +3,12 @@
 import itertools
 
 import dask
-import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 
-from choosing import mostly_dealt, mostly_full
+from choosing import mostly_dealt
 from grouping import GroupOracle
 from lpe_dask import LPE
 from problems import computed
@@ -80,3 +79,68 @@ def test_lpe__measures_groups_as_defined(own, calibration, scale, form, algorith
     model.fit(NOMINAL)
 
     assert_right(model, right(model))
+
+
+@pytest.mark.parametrize(("own", "calibration"), mostly_dealt(OWN, CALIBRATIONS))
+def test_score_frame__gives_all_results_of_groups_at_once(own, calibration):
+    model = unfitted(own, calibration, scale="standard").fit(NOMINAL)
+
+    found = model.score_frame(NEW)
+
+    expected = right(model)
+    np.testing.assert_array_equal(found["p_value"], expected.score_samples(NEW))
+    np.testing.assert_array_equal(found["statistic"], expected.statistic(NEW))
+    statuses = np.array(expected.status(NEW), object)
+    statuses[[7, 9]] = "missing value", "infinite value"
+    assert found["p_value_status"].tolist() == statuses.tolist()
+    assert model.status(NEW).tolist() == statuses.tolist()
+    with pytest.warns(UserWarning, match="no p-value"):
+        labels = model.predict(NEW)
+    assert (labels == np.where(found["p_value"] <= 0.12, -1, 1)).all()
+
+
+@pytest.mark.parametrize(("own", "calibration"), mostly_dealt(OWN, CALIBRATIONS))
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_small_and_unknown_groups__are_compared_with_all_rows(own, calibration, is_lazy):
+    """As a model of all rows, without groups, compares them."""
+    model = unfitted(own, calibration, scale="standard", small_groups="pool")
+    pool = LPE(3, calibration=calibration, alpha=0.12, random_state=0, scale="standard")
+    nominal, new = NOMINAL, NEW
+    if is_lazy:
+        nominal = dd.from_pandas(NOMINAL, npartitions=3)
+        new = dd.from_pandas(NEW.sort_index(), npartitions=2)
+
+    model.fit(nominal)
+    pool.fit(NOMINAL[["x", "y", "hour"]])
+
+    expected = right(model)
+    is_pooled = np.isin(expected.status(NEW), ["small group", "unknown group"])
+    assert is_pooled.sum() > 2
+    rows = NEW[["x", "y", "hour"]]
+    p_values = np.where(is_pooled, pool.score_samples(rows), expected.score_samples(NEW))
+    statistic = np.where(is_pooled, pool.statistic(rows), expected.statistic(NEW))
+    np.testing.assert_array_equal(computed(model.score_samples(new)), p_values)
+    np.testing.assert_array_equal(computed(model.statistic(new)), statistic)
+    (found,) = dask.compute(model.score_frame(new))
+    np.testing.assert_array_equal(found["p_value"], p_values)
+    np.testing.assert_array_equal(found["statistic"], statistic)
+    is_small = np.array(expected.status(NOMINAL)) == "small group"
+    own_values = np.where(is_small, pool.p_values_, expected.p_values_)
+    np.testing.assert_array_equal(computed(model.p_values_), own_values)
+
+
+def test_small_groups__may_be_an_error():
+    model = unfitted(small_groups="error")
+    with pytest.raises(ValueError, match=r"\d of \d groups are small \(too few calibr"):
+        model.fit(NOMINAL)
+
+    large = NOMINAL[NOMINAL["site"].isin(["a", "b"])]
+    model.fit(large)
+    with pytest.raises(
+        ValueError, match=r"groups have no nominal row, of column .site., such as"
+    ):
+        model.score_samples(NEW)
+    known = NEW[NEW["site"].isin(["a", "b"])]
+    np.testing.assert_array_equal(
+        model.score_samples(known), unfitted().fit(large).score_samples(known)
+    )
