@@ -152,21 +152,21 @@ class GroupedSplit(_Split):
     kind : {"loo", "split", "conformal"}
     n_rows : int
         Nominal rows.
-    calibration : ndarray
-    calibration_pool, reference : ndarray, optional
-        As those of `CalibrationSplit`; rows of small groups are no calibration rows.
+    calibration, calibration_pool, reference : ndarray, optional
+        As those of `CalibrationSplit`. Rows of small groups are measured only where all
+        rows are, and none is compared with them.
     """
 
     kind: str
     n_rows: int
-    calibration: NDArray[np.int64]
+    calibration: NDArray[np.int64] | None
     calibration_pool: NDArray[np.int64] | None
     reference: NDArray[np.int64] | None
 
     @property
     def n_calibration(self) -> int:
-        """Rows whose statistics p-values compare with."""
-        return len(self.calibration)
+        """Rows that are measured."""
+        return self.n_rows if self.calibration is None else len(self.calibration)
 
     @property
     def n_pool(self) -> int:

@@ -489,12 +489,14 @@ def _calibration(
     weight: LikelihoodRatio | None,
     compared: NDArray[np.float64],
 ) -> tuple[Calibration, NDArray[np.float64]]:
-    """Return the calibration, and what it compares of the calibration rows themselves."""
+    """Return the calibration, and what it compares of the measured rows themselves."""
     includes_self, groups = INCLUDES_SELF[plan.division.kind], plan.groups
     if groups is None or "calibration" not in groups.own:
-        return Calibration.of(graph, includes_self, weight, np.sort(compared)), compared
-    codes = groups.codes[groups.calibration]
-    known = GroupStatistics.of(compared, codes, len(groups.n_rows))
+        values = compared if groups is None else compared[groups.compared]
+        return Calibration.of(graph, includes_self, weight, np.sort(values)), compared
+    codes = groups.codes if groups.calibration is None else groups.codes[groups.calibration]
+    is_known = groups.compared
+    known = GroupStatistics.of(compared[is_known], codes[is_known], len(groups.n_rows))
     own = known.p_values(
         compared, codes.astype(np.float64), np.ones(len(codes), bool),
         graph=graph, includes_self=includes_self,
@@ -665,7 +667,8 @@ def _weighed(
         rows = select_rows(rows, division.calibration)
     n_features = rows.shape[1] - weight.has_groups
     logs = map_blocks([rows], _log_densities, weight, name="log-density", dtype=np.float64)
-    return weight.weigh(np.asarray(*compute(logs)), statistic, n_features)
+    weighed = weight.weigh(np.asarray(*compute(logs)), statistic, n_features)
+    return np.where(np.isnan(statistic), statistic, weighed)  # of small groups
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

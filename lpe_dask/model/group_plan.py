@@ -44,8 +44,9 @@ class GroupPlan:
         Epsilon; NaN for a small group, and where distances are asked for.
     why_small : ndarray of shape (n_groups,)
         Text; "" for groups that are not small.
-    calibration, calibration_pool, reference : ndarray
-        Numbers of rows, ascending, as those of `CalibrationSplit`.
+    calibration, calibration_pool, reference : ndarray, optional
+        Numbers of rows, ascending, as those of `CalibrationSplit`. Where all rows are
+        measured, also those of small groups are, which none is compared with.
     """
 
     kind: str
@@ -57,7 +58,7 @@ class GroupPlan:
     n_neighbors: NDArray[np.int64]
     radii: NDArray[np.float64]
     why_small: NDArray[np.object_]
-    calibration: NDArray[np.int64]
+    calibration: NDArray[np.int64] | None
     calibration_pool: NDArray[np.int64] | None
     reference: NDArray[np.int64] | None
 
@@ -65,6 +66,12 @@ class GroupPlan:
     def is_small(self) -> NDArray[np.bool_]:
         """Which groups are small, of shape (n_groups,)."""
         return np.asarray(self.why_small != "")
+
+    @property
+    def compared(self) -> NDArray[np.bool_]:
+        """Which of the measured rows others are compared with, of shape (m,)."""
+        codes = self.codes if self.calibration is None else self.codes[self.calibration]
+        return ~self.is_small[codes]
 
     def without(self, why: Mapping[int, str]) -> GroupPlan:
         """Return the plan in which some more groups are small, for these reasons."""
@@ -81,7 +88,6 @@ class GroupPlan:
             None if of is None else of[is_left[self.codes[of]]]
             for of in (self.calibration, self.calibration_pool)
         ]
-        assert left[0] is not None
         reference = self.reference
         if "neighbors" not in self.own:  # others are not measured among these rows
             reference = np.arange(len(self.codes)) if reference is None else reference
@@ -146,10 +152,11 @@ class GroupPlan:
                 numbers = np.arange(size) if numbers is None else numbers
                 of_name.append(order[starts[which][:, None] + numbers].ravel())
         found = {name: _sorted(of_name) for name, of_name in drawn.items()}
-        is_split = kind == "split"
+        is_split, is_whole = kind == "split", parameters["calibration_size"] is None
         return cls(
             kind, own, codes, sizes, n_calibration, n_reference, n_neighbors, radii,
-            why_small, found["calibration"],
+            why_small,
+            None if kind == "loo" and is_whole else found["calibration"],
             found["calibration_pool"] if is_split else None,
             None if kind == "loo" else found["reference"],
         )  # fmt: skip
