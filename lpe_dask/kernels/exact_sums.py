@@ -13,6 +13,7 @@ float64, so that every product of two finite numbers fits without overflow or un
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -37,6 +38,10 @@ N_LIMBS = 134
 #: Rows that may be added before carries must be moved on; a limb grows by less than 2**33
 #: a row.
 ROWS_BETWEEN_CARRIES = 2**29
+
+#: Numbers that are added up by `math.fsum`, and between which they have to be: products and
+#: their parts then neither overflow nor underflow.
+FEW, LEAST_SPLIT, MOST_SPLIT = 2**14, 2.0**-400, 2.0**400
 
 #: What a product takes without compilation, in units of work.
 PRODUCT_WORK = 600
@@ -71,6 +76,40 @@ def sum_of_products(
         run("add_products", len(bits[0]) * PRODUCT_WORK, *bits, limbs)
         _carry(limbs)
     return limbs
+
+
+def rounded_sum_of_products(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
+    """Return ``as_float(sum_of_products(left, right))``, faster for few numbers.
+
+    Each product is taken apart into two float64 (Dekker's product, of Veltkamp's halves),
+    which `math.fsum` adds up and rounds once.
+
+    Examples
+    --------
+    >>> numbers = np.array([1e100, 1.0, -1e100])
+    >>> rounded_sum_of_products(numbers, np.ones(3))
+    1.0
+    """
+    sizes = np.abs(np.concatenate([left, right]))
+    is_moderate = ((sizes == 0) | ((sizes > LEAST_SPLIT) & (sizes < MOST_SPLIT))).all()
+    if len(left) > FEW or not is_moderate:
+        return as_float(sum_of_products(left, right))
+    high, of_high = _halves(left), _halves(right)
+    products = left * right
+    errors = high[0] * of_high[0] - products
+    errors += high[0] * of_high[1]
+    errors += high[1] * of_high[0]
+    errors += high[1] * of_high[1]
+    return math.fsum([*products.tolist(), *errors.tolist()])
+
+
+def _halves(
+    numbers: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return numbers of 26 bits each whose sums these are."""
+    moved = numbers * 134217729.0  # 2**27 + 1
+    high = moved - (moved - numbers)
+    return high, numbers - high
 
 
 def as_float(limbs: NDArray[np.int64]) -> float:

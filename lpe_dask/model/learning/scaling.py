@@ -11,9 +11,10 @@ through exact sums (kernels/exact_sums.py): floating-point sums would change wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.kernels import Totals
+from lpe_dask.kernels import Totals, rounded_sum_of_products
 from lpe_dask.model.learning.medians import learn_medians
 from lpe_dask.model.learning.metrics import (
     learned_mahalanobis_matrix,
@@ -37,6 +38,12 @@ from lpe_dask.tasks import compute, merge_tasks, new_array, to_task
 
 #: A dask array, or one of NumPy, of shape (n_rows, n_columns).
 Rows = Any
+
+#: Totals that are made at once, which take a KiB each until then.
+SUMMED_PAIRS = 256
+
+#: Numbers that are multiplied one by one.
+_Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 #: Significant bits of a learned weight.
 LEARNED_BITS = 24
@@ -522,7 +529,7 @@ def _learn_centers(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     constant column is its value, without the rounding.
     """
     low, high = _ranges(rows)
-    means = _exact_sum(rows, _sums_of_columns) / rows.shape[0]
+    means = _exact_sum(rows, _pairs_of_columns) / rows.shape[0]
     constant = low == high
     return np.where(constant, low, means), constant
 
@@ -534,7 +541,7 @@ def learn_moments(rows: Rows, ddof: int) -> tuple[NDArray[np.float64], NDArray[n
     float64), rounded and divided by ``n_rows - ddof``; 1 for a constant column.
     """
     center, constant = _learn_centers(rows)
-    totals = _exact_sum(rows, _sums_of_squares, center)
+    totals = _exact_sum(rows, _pairs_of_squares, center)
     return center, np.where(constant, 1.0, totals / max(1, rows.shape[0] - ddof))
 
 
@@ -550,7 +557,7 @@ def learn_covariance(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.bool_]
     n_rows, n_features = rows.shape
     center, is_constant = _learn_centers(rows)
     pairs = np.tril_indices(n_features)
-    sums = _exact_sum(rows, _sums_of_pairs, center)
+    sums = _exact_sum(rows, _pairs_of_products, center)
     covariance = np.empty((n_features, n_features))
     covariance[pairs] = sums / max(1, n_rows - 1)
     covariance.T[pairs] = covariance[pairs]
@@ -558,14 +565,17 @@ def learn_covariance(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.bool_]
 
 
 def _exact_sum(
-    rows: Rows, block_sums: Callable[..., Totals], *arguments: object
+    rows: Rows, pairs: Callable[..., Iterator[_Pair]], *arguments: Any
 ) -> NDArray[np.float64]:
-    """Compute the sums of every block, add them exactly, and round them once."""
+    """Compute the sums of products of every block, add them exactly, and round them once.
+
+    ``pairs`` yields what is multiplied and added, of rows and the arguments.
+    """
     if isinstance(rows, np.ndarray):
-        return block_sums(rows, *arguments).as_floats()
+        return np.array([rounded_sum_of_products(*of) for of in pairs(rows, *arguments)])
     name = f"lpe-sums-{uuid4().hex}"
     of_blocks = {
-        f"{name}-of-{i}": (block_sums, (rows.name, i, 0), *arguments)
+        f"{name}-of-{i}": (_totals, (rows.name, i, 0), pairs, *arguments)
         for i in range(rows.numblocks[0])
     }
     merged, keys = merge_tasks(name, list(of_blocks), Totals.add, SUMMED_BLOCKS)
@@ -591,25 +601,36 @@ def _prepare(preparation: Preparation, rows: NDArray[np.generic]) -> NDArray[np.
     return preparation.apply(rows)
 
 
-def _sums_of_columns(rows: NDArray[np.generic]) -> Totals:
-    columns = rows.astype(np.float64).T
+def _pairs_of_columns(rows: NDArray[np.generic]) -> Iterator[_Pair]:
+    """Yield what is multiplied and added for the sums of columns."""
     ones = np.ones(len(rows))
-    return Totals.of_products((column, ones) for column in columns)
+    for column in np.ascontiguousarray(rows.astype(np.float64).T):
+        yield column, ones
 
 
-def _sums_of_squares(rows: NDArray[np.generic], mean: NDArray[np.float64]) -> Totals:
+def _pairs_of_squares(
+    rows: NDArray[np.generic], mean: NDArray[np.float64]
+) -> Iterator[_Pair]:
+    for column in _differences(rows, mean):
+        yield column, column
+
+
+def _pairs_of_products(
+    rows: NDArray[np.generic], mean: NDArray[np.float64]
+) -> Iterator[_Pair]:
     columns = _differences(rows, mean)
-    return Totals.of_products((column, column) for column in columns)
+    for i, column in enumerate(columns):
+        for other in columns[: i + 1]:
+            yield column, other
 
 
-def _sums_of_pairs(rows: NDArray[np.generic], mean: NDArray[np.float64]) -> Totals:
-    columns = _differences(rows, mean)
-    return Totals.join(
-        [
-            Totals.of_products((column, other) for other in columns[: i + 1])
-            for i, column in enumerate(columns)
-        ]
-    )
+def _totals(
+    rows: NDArray[np.generic], pairs: Callable[..., Iterator[_Pair]], *arguments: Any
+) -> Totals:
+    left, parts = pairs(rows, *arguments), []
+    while some := list(islice(left, SUMMED_PAIRS)):
+        parts.append(Totals.of_products(some))
+    return Totals.join(parts)
 
 
 def _differences(

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.kernels.exact_sums import N_LIMBS, Totals, as_float, sum_of_products
+from lpe_dask.kernels.exact_sums import (
+    N_LIMBS,
+    Totals,
+    as_float,
+    rounded_sum_of_products,
+    sum_of_products,
+)
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -32,6 +38,32 @@ def test_sum_of_products__is_exact_however_it_is_cut(pairs, data):
     except OverflowError:
         expected = math.inf if exact > 0 else -math.inf
     assert actual == expected
+
+
+moderate = st.integers(-(2**53), 2**53).map(float) | st.floats(-1e-3, 1e9, width=32)
+
+
+@given(
+    pairs=st.lists(st.tuples(moderate | numbers, moderate), max_size=30)
+    | st.lists(st.tuples(moderate, moderate), max_size=300)
+)
+def test_rounded_sum_of_products__is_the_exact_one(pairs):
+    """Also where numbers are so large or small that they are not taken apart."""
+    left = np.array([a for a, _ in pairs], dtype=float)
+    right = np.array([b for _, b in pairs], dtype=float)
+
+    expected = as_float(sum_of_products(left, right))
+    assert rounded_sum_of_products(left, right) == expected
+
+
+@pytest.mark.parametrize("factor", [2.0**-401, 2.0**-399, 1.0, 2.0**399, 2.0**401])
+@pytest.mark.parametrize("few", [3, 1000])
+def test_rounded_sum_of_products__of_all_magnitudes(monkeypatch, factor, few):
+    monkeypatch.setattr("lpe_dask.kernels.exact_sums.FEW", few)
+    left, right = np.random.default_rng(0).standard_normal((2, 500)) * factor
+
+    expected = as_float(sum_of_products(left, right))
+    assert rounded_sum_of_products(left, right) == expected
 
 
 @pytest.mark.parametrize("extreme", [5e-324, 2.2e-308, 1.7e308, -1.7e308, 0.0, -0.0])
