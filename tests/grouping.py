@@ -44,12 +44,19 @@ class GroupOracle:
         self.parts, self.small = {}, set()
         for key, places in self.places.items():
             self._divide(key, places, given)
+        if self.are_all_small:
+            return
         is_scaled = arguments.get("scale") is not None or given["missing"] == "measure"
         if "scale" in self.own and "neighbors" not in self.own and is_scaled:
             self._scale_by_groups()
         self.all = self._of_all(given)
         self.oracles = {key: self._of_group(key, given) for key in self.parts}
         self._calibrate()
+
+    @property
+    def are_all_small(self):
+        """Whether there is nothing to compare with."""
+        return self.small == set(self.places)
 
     def _is_of(self, rows, key):
         is_own = np.ones(len(rows), bool)
@@ -94,11 +101,13 @@ class GroupOracle:
                 if name in self.arguments
             }
             self.scalers[key] = Oracle(learned, scale=scale, calibration="loo", **plain)
-        self.nominal = pd.concat([self.nominal[self.by], self.scaled(self.nominal)], axis=1)
+        scaled = self.scaled(self.nominal)
+        numbers = [name for name in scaled if str(name).startswith("number")]
+        scaled[numbers] = scaled[numbers].fillna(0.0)  # of groups that are not divided
+        self.nominal = pd.concat([self.nominal[self.by], scaled], axis=1)
         any_scaler = next(iter(self.scalers.values()))
         names, codes = any_scaler.columns, any_scaler.categorical
         params = dict(self.arguments.get("metric_params") or {})
-        numbers = [name for name in self.nominal if str(name).startswith("number")]
         if any_scaler.measures_gaps:
             codes = [*codes, *(f"gap {name}" for name in any_scaler.numeric)]
         of_gaps = params.pop("w_missing", 1.0)
@@ -143,6 +152,10 @@ class GroupOracle:
         oracle.measured, oracle.calibration_pool, oracle.searched = (
             np.sort(np.concatenate(part)) for part in whole
         )
+        if hasattr(self, "scalers"):
+            places = [self.places[key] for key in self.parts]
+            some = oracle.searched if oracle.is_conformal else np.concatenate(places)
+            oracle.learned = oracle.numbers(oracle.nominal.iloc[some])
         n_neighbors = given["n_neighbors"] or definitions.neighbors_rule(
             len(oracle.searched)
         )

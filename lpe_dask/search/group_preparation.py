@@ -71,8 +71,8 @@ class GroupPreparations:
         first = next(of for of in learned if of is not None)
         n_numbers = first.n_numbers(len(rows[0]))
 
-        def stacked(take: Any) -> NDArray[np.float64]:
-            like = np.zeros_like(take(first))
+        def stacked(take: Any, unknown: float = 0.0) -> NDArray[np.float64]:
+            like = np.full_like(take(first), unknown)
             return np.array([like if of is None else take(of) for of in learned])
 
         vectors = {
@@ -89,7 +89,7 @@ class GroupPreparations:
         else:
             has_powers = False
         kept = {
-            name: stacked(take)
+            name: stacked(take, 1.0 if name == "divisor" else 0.0)
             for name, take in vectors.items()
             if (has_powers if name == "powers" else take(first) is not None)
         }

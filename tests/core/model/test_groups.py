@@ -144,3 +144,39 @@ def test_small_groups__may_be_an_error():
     np.testing.assert_array_equal(
         model.score_samples(known), unfitted().fit(large).score_samples(known)
     )
+
+
+def frame_of(sizes, seed=0):
+    """Rows of groups of these sizes, in any order."""
+    rng = np.random.default_rng(seed)
+    sites = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    numbers = rng.integers(0, 9, (len(sites), 3)) * 0.25
+    return pd.DataFrame(numbers, columns=["x", "y", "z"]).assign(site=sites)
+
+
+SIZES = {
+    "one, K, K + 1, 2 K": [1, 4, 5, 8, 40], "one group": [60], "all different": [1] * 30,
+    "large and small": [70, 2, 2, 2, 30],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sizes", "own", "calibration", "scale"),
+    mostly_dealt(SIZES, OWN, CALIBRATIONS, [None, "standard", "quantile"]),
+)
+def test_groups__of_any_sizes(sizes, own, calibration, scale):
+    if own == ("scale",) and scale is None:
+        return
+    nominal, new = frame_of(SIZES[sizes]), frame_of(SIZES[sizes], seed=1).head(20)
+    model = unfitted(own, calibration, {"n_neighbors": 4}, scale=scale)
+    expected = right(model, nominal)
+    if expected.are_all_small:
+        with pytest.raises(ValueError, match=r"all \d+ groups are small"):
+            model.fit(nominal)
+        return
+
+    model.fit(nominal)
+
+    assert_right(model, expected, nominal, new)
+    is_small = model.groups_["why_small"] != ""
+    assert {(site,) for site in model.groups_["site"][is_small]} == expected.small
