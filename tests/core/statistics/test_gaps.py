@@ -5,8 +5,8 @@ import itertools
 import dask
 import numpy as np
 import pytest
-from scipy import stats
 
+from bands import flagged_band
 from choosing import mostly_full
 from lpe_dask import LPE
 
@@ -49,15 +49,6 @@ def counts_of_sets(reason, **given):
     return counts
 
 
-def most_of_sets(alpha, m):
-    """The largest count over all sets, but for `RISK`: a sum of beta-binomial ones."""
-    k = int(np.floor(alpha * (m + 1)))
-    of_set = stats.betabinom(N_NEW, k, m + 1 - k).pmf(np.arange(N_NEW + 1))
-    size = 2 ** int(np.ceil(np.log2(N_SETS * N_NEW + 1)))
-    of_all = np.fft.irfft(np.fft.rfft(of_set, size) ** N_SETS, size)
-    return int(np.searchsorted(np.cumsum(of_all), 1 - RISK))
-
-
 @pytest.mark.parametrize(
     ("reason", "scale"),
     mostly_full(itertools.product(REASONS, [None, "quantile"]), [(REASONS[2], None)]),
@@ -68,18 +59,9 @@ def test_conformal__keeps_its_promise_for_any_reason_of_gaps(reason, scale):
         counts = counts_of_sets(reason, calibration="conformal", scale=scale)
 
     for count, alpha in zip(counts, ALPHAS, strict=True):
-        most = most_of_sets(alpha, N_NOMINAL // 2)
+        _, most = flagged_band(N_SETS, N_NEW, alpha, N_NOMINAL // 2, RISK)
         expected = N_SETS * N_NEW * np.floor(alpha * 31) / 31
         assert 0.8 * expected < count <= most
-
-
-def test_most_of_sets__is_the_quantile_of_a_sum():
-    rng = np.random.default_rng(0)
-    drawn = (
-        stats.betabinom(N_NEW, 3, 28).rvs((20_000, N_SETS), random_state=rng).sum(axis=1)
-    )
-
-    assert drawn.max() < most_of_sets(0.1, 30) < 1.1 * drawn.max()
 
 
 def test_auto__counts_medians_as_learned():
