@@ -24,7 +24,9 @@ def flagged_band(
         How probable it is that the count is below the band, or above it, at most.
     """
     n_ranks = n_calibration + 1
-    k = int((np.arange(1, n_ranks + 1) / n_ranks <= alpha).sum())  # as p-values are compared
+    k = int(
+        (np.arange(1, n_ranks + 1) / n_ranks <= alpha).sum()
+    )  # as p-values are compared
     if k == 0:
         return 0, 0
     law = stats.betabinom(n_new, k, n_ranks - k)

@@ -15,7 +15,6 @@ from bands import flagged_band
 from choosing import mostly_full
 from lpe_dask import LPE, false_discovery_control
 from lpe_dask.model.validity import false_alarm_bound, min_rows_for_loo
-from lpe_dask.pvalues import GroupStatistics
 
 N_GROUPS, N_FEATURES = 50, 2
 
@@ -28,7 +27,7 @@ ALPHAS = (0.05, 0.1)
 RISK = 1e-6
 
 #: Sets: of `make test`, and of `make test-full`.
-SETS = mostly_full([30, 200], [30])
+SETS = mostly_full([40, 200], [40])
 
 
 def sizes(least, most, n_groups=N_GROUPS):
@@ -117,12 +116,12 @@ def assert_near(shares, n_rows, most, least):
     assert (total <= most + 4 * errors).all()
 
 
-def one_with_heavy_tails(rng, n_rows):
-    """Rows of which the first group has heavy tails, and the group of each last."""
+def with_heavy_tails(rng, n_rows, n_heavy=1):
+    """Rows of which the first groups have heavy tails, and the group of each last."""
     codes = np.repeat(np.arange(len(n_rows)), n_rows)
     rows = rng.standard_normal((len(codes), N_FEATURES))
-    is_first = codes == 0
-    rows[is_first] = rng.standard_t(2, (is_first.sum(), N_FEATURES))
+    is_heavy = codes < n_heavy
+    rows[is_heavy] = rng.standard_t(2, (is_heavy.sum(), N_FEATURES))
     return np.c_[rows, codes]
 
 
@@ -134,7 +133,7 @@ def test_own_neighbors__alone_flag_a_small_group_with_heavy_tails(n_sets):
     alone, with_own = (
         flagged_in_sets(
             in_groups(calibration="conformal", own=own), n_rows, n_sets,
-            one_with_heavy_tails,
+            with_heavy_tails,
         ).sum(axis=0)
         for own in (("neighbors",), ("neighbors", "calibration"))
     )  # fmt: skip
@@ -143,6 +142,60 @@ def test_own_neighbors__alone_flag_a_small_group_with_heavy_tails(n_sets):
         _, most = flagged_band(n_sets, N_NEW, alpha, n_rows[0] // 2, RISK)
         assert with_own[i, 0] <= most < alone[i, 0]
         assert alone[i, 0] > 4 * alpha * n_sets * N_NEW
+
+
+#: Groups, and sets of these.
+MANY = [(1, 40), (30, 20), (1000, 4), (1, 400), (30, 200), (1000, 40)]
+
+
+@pytest.mark.parametrize(("n_groups", "n_sets"), mostly_full(MANY, MANY[:3]))
+def test_false_discoveries__of_all_groups_together_are_kept_rare(n_groups, n_sets):
+    """Blocks of groups are independent, and within each dependence is positive."""
+    mean, error, found = false_discoveries(
+        n_groups, n_sets, own=("scale", "neighbors", "calibration")
+    )
+
+    assert mean <= Q + 4 * error
+    assert error < 0.15 * Q
+    assert found > 0.9  # or there was little to be false
+
+
+@pytest.mark.parametrize(("n_groups", "n_sets"), mostly_full([MANY[1], MANY[4]], MANY[1:2]))
+def test_false_discoveries__are_too_many_without_own_calibration(n_groups, n_sets):
+    """New rows are as many in small groups, which have heavy tails, as in large ones."""
+    mean, error, _ = false_discoveries(n_groups, n_sets, own=("scale", "neighbors"))
+
+    assert mean >= 1.2 * Q + 4 * error
+
+
+#: The level of false discoveries.
+Q = 0.1
+
+
+def false_discoveries(n_groups, n_sets, own):
+    """Mean share of nominal rows among those flagged, its error, and the share found.
+
+    The three largest groups, or one of each hundred, have anomalies.
+    """
+    rng, n_rows = np.random.default_rng(20261129), sizes(1000, 100, n_groups)[::-1]
+    n_new = np.full(n_groups, 20 if n_groups > 1 else 200)
+    n_heavy, n_odd = n_groups // 2, np.zeros(n_groups, int)
+    n_odd[-max(3, n_groups // 100) :] = max(20, n_groups // 5)
+    model = LPE(by=[N_FEATURES], calibration="conformal", scale="standard", own=own)
+    shares = []
+    with dask.config.set(scheduler="sync"):
+        for seed in range(n_sets):
+            model.set_params(random_state=seed).fit(with_heavy_tails(rng, n_rows, n_heavy))
+            nominal = with_heavy_tails(rng, n_new, n_heavy)
+            odd = with_heavy_tails(rng, n_odd, n_heavy)
+            odd[:, :-1] += 9
+            is_flagged = false_discovery_control(
+                model.score_samples(np.r_[nominal, odd]), q=Q
+            )
+            n_false, n_right = np.add.reduceat(is_flagged, [0, len(nominal)])
+            shares.append((n_false / max(1, n_false + n_right), n_right / len(odd)))
+    (mean, found), (error, _) = np.mean(shares, axis=0), np.std(shares, axis=0)
+    return mean, error / math.sqrt(n_sets), found
 
 
 def test_flagged_band__has_the_quantiles_of_a_sum():
