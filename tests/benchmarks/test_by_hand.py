@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import categories, first_minute, forecasts, gaps
+from benchmarks import categories, first_minute, forecasts, gaps, groups
 
 
 def test_categories__are_timed_beside_numbers(tmp_path, monkeypatch):
@@ -60,3 +60,43 @@ def test_gaps__are_counted_by_rows_and_reasons(monkeypatch):
     lines = done.output.splitlines()
     assert [line.split(":")[0] for line in lines] == [*gaps.REASONS]
     assert all("all: 0." in line and "1 gaps" in line for line in lines)
+
+
+def test_groups__of_one_size_are_timed_beside_a_loop():
+    given = ["equal", "--rows", "600", "--groups", "6", "--applied", "3", "--repeats", "1"]
+
+    done = CliRunner().invoke(groups.main, given)
+
+    assert done.exit_code == 0, done.output
+    names = ["plain loop", "kernel", "  with packing", "score", "apply"]
+    assert [line.split(":")[0] for line in done.output.splitlines()[-5:]] == names
+    assert done.output.count("the same bits") == 2
+
+
+def test_groups__one_is_timed_beside_none():
+    done = CliRunner().invoke(groups.main, ["one", "--rows", "300", "--repeats", "1"])
+
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()[-2:]
+    assert [line.split(",")[0] for line in lines] == ["one Gaussian", "20 clusters"]
+    assert all(line.endswith("(at most 1.05); the same bits") for line in lines)
+
+
+@pytest.mark.slow
+def test_groups__by_zipf_are_scored_by_small_workers():
+    given = ["zipf", "--rows", "4000", "--groups", "50", "--partitions", "2"]
+
+    done = CliRunner().invoke(groups.main, given)
+
+    assert done.exit_code == 0, done.output
+    assert "4,000 rows x 5 in 50 groups" in done.output
+    assert done.output.count("worker: peak") == 2
+
+
+def test_zipf__makes_the_first_of_n_groups_about_n_times_the_last():
+    frame = groups.drawn_by_zipf(0, 50_000, 2, 10)
+
+    sizes = frame["group"].value_counts()
+
+    assert sizes.index.tolist() == list(range(10))
+    assert 9 < sizes[0] / sizes[9] < 11
