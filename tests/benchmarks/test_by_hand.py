@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import categories, first_minute, forecasts, gaps, groups
+from benchmarks import categories, first_minute, forecasts, gaps, groups, sites
 
 
 def test_categories__are_timed_beside_numbers(tmp_path, monkeypatch):
@@ -100,3 +100,17 @@ def test_zipf__makes_the_first_of_n_groups_about_n_times_the_last():
 
     assert sizes.index.tolist() == list(range(10))
     assert 9 < sizes[0] / sizes[9] < 11
+
+
+def test_sites__are_flagged_by_kinds_and_models(monkeypatch):
+    monkeypatch.setattr(sites, "N_NEW", 50)
+    monkeypatch.setattr(sites, "N_ROWS", sites.N_ROWS // 4)
+
+    done = CliRunner().invoke(sites.main, ["--sets", "1", "--alpha", "0.3"])
+
+    assert done.exit_code == 0, done.output
+    lines = [line.strip("| ").split(" | ") for line in done.output.splitlines()[2:]]
+    assert [line[0] for line in lines] == [*sites.SITES]
+    without, _, within = ([*map(float, cell.split(" / "))] for cell in lines[3][1:])
+    assert within[0] > 0.8  # of the anomalies are found
+    assert within[2] < without[2] - 0.2  # of the site that is flagged most
