@@ -42,12 +42,14 @@ class _LeftOut:
         from pydantic_core import core_schema as schemas  # not for workers
 
         return schemas.with_default_schema(
-            schemas.any_schema(
-                serialization=schemas.plain_serializer_function_ser_schema(lambda _: None)
+            schemas.no_info_plain_validator_function(
+                lambda _: None,  # whatever a stranger has put there
+                serialization=schemas.plain_serializer_function_ser_schema(lambda _: None),
             ),
             default=None,
         )
 
 
 #: What JSON has not, and readers get as None.
-Elsewhere = Annotated[Any, _LeftOut()]
+LEFT_OUT = _LeftOut()
+Elsewhere = Annotated[Any, LEFT_OUT]

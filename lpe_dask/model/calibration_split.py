@@ -10,7 +10,7 @@ The rows are drawn without replacement, by their number: neither chunks nor work
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -142,6 +142,10 @@ class CalibrationSplit(_Split):
             return chosen, np.sort(order[: self.n_pool]), np.sort(order[self.n_pool :])
         return chosen, None, np.sort(order[self.n_drawn :])
 
+    def kept(self) -> CalibrationSplit:
+        """Return what a model keeps: a copy, without what it has drawn."""
+        return replace(self)
+
 
 @dataclass(frozen=True, eq=False)
 class GroupedSplit(_Split):
@@ -179,6 +183,29 @@ class GroupedSplit(_Split):
     def n_reference(self) -> int:
         """Rows that new rows are measured among."""
         return self.n_rows if self.reference is None else len(self.reference)
+
+    def kept(self) -> GroupedSize:
+        """Return what a model keeps of it."""
+        return GroupedSize(
+            self.kind, self.n_rows, self.n_calibration, self.n_pool, self.n_reference
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedSize:
+    """How many rows a `GroupedSplit` has in its parts; which ones is not kept.
+
+    Attributes
+    ----------
+    kind, n_rows, n_calibration, n_pool, n_reference
+        As those of `CalibrationSplit`.
+    """
+
+    kind: str
+    n_rows: int
+    n_calibration: int
+    n_pool: int
+    n_reference: int
 
 
 def split_calibration(

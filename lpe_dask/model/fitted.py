@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.model.audit import Audit, is_exact
-from lpe_dask.model.calibration_split import CalibrationSplit, GroupedSplit
+from lpe_dask.model.calibration_split import CalibrationSplit, GroupedSize
 from lpe_dask.model.certificate import ApproximationSettings, Certificate
 from lpe_dask.model.groups import FittedGroups
 from lpe_dask.model.labels import labels, labels_within, threshold
@@ -91,7 +91,7 @@ class Fitted:
     nominal_scores : NominalScores or StoredNominalScores
         Of the nominal rows themselves.
     nominal : InputKind
-    division : CalibrationSplit
+    division : CalibrationSplit or GroupedSize
         How the nominal rows in use were divided.
     ranges : ValueRanges
         Of their values.
@@ -129,7 +129,7 @@ class Fitted:
     calibration: Calibration
     nominal_scores: NominalScores | StoredNominalScores
     nominal: InputKind
-    division: CalibrationSplit | GroupedSplit
+    division: CalibrationSplit | GroupedSize
     ranges: ValueRanges
     categories: Categories | None
     minima: ColumnOffsets
@@ -167,7 +167,7 @@ class Fitted:
     @property
     def by(self) -> list[Any]:
         """The columns that divide rows into groups."""
-        return list(self.parameters["by"] or ()) if self.has_groups else []
+        return [] if self.groups is None else self.groups.by
 
     @property
     def measures_gaps(self) -> bool:

@@ -450,11 +450,11 @@ def fit_model(
             given.reread, nominal, plan.division, statistic, compared, plan.small_rows
         ),
         nominal=given.kind,
-        division=replace(plan.division),  # without what it has drawn
+        division=plan.division.kept(),
         categories=_checking_groups(table.categories, parameters["small_groups"]),
         minima=table.minima,
         ranges=nominal.ranges,
-        groups=None if plan.groups is None else FittedGroups.of(plan.groups, graph),
+        groups=None if plan.groups is None else FittedGroups.of(plan.groups, graph, by),
         pool=_pool(parameters, given) if parameters["small_groups"] == "pool" else None,
     )
     if reference.space.is_indexed:

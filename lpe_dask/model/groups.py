@@ -24,6 +24,8 @@ class FittedGroups:
 
     Attributes
     ----------
+    by : list
+        The columns that divide rows into groups.
     kind : {"loo", "split", "conformal"}
     own : frozenset of str
         What each group has for itself: of "scale", "neighbors" and "calibration".
@@ -39,6 +41,7 @@ class FittedGroups:
         Of an array of shape (n_groups,): which groups are small.
     """
 
+    by: list[Any]
     kind: str
     own: frozenset[str]
     n_rows: NDArray[np.int64]
@@ -49,15 +52,20 @@ class FittedGroups:
     small: LocalValue
 
     @classmethod
-    def of(cls, plan: GroupPlan, graph: str) -> Self:
+    def of(cls, plan: GroupPlan, graph: str, by: Sequence[Any]) -> Self:
         """Return the groups of a plan."""
         has_own = "neighbors" in plan.own
         return cls(
-            plan.kind, plan.own, plan.n_rows, plan.n_calibration,
+            list(by), plan.kind, plan.own, plan.n_rows, plan.n_calibration,
             plan.n_neighbors if has_own and graph == "knn" else None,
             plan.radii if has_own and graph == "radius" else None,
             plan.why_small, LocalValue(plan.is_small, "lpe-small-groups"),
         )  # fmt: skip
+
+    def measures_all(self) -> bool:
+        """Return whether all rows of groups that are not small are calibration rows."""
+        is_all = (self.n_calibration == self.n_rows) | self.small.value
+        return self.kind == "loo" and bool(is_all.all())
 
     def table(
         self,

@@ -29,7 +29,7 @@ from lpe_dask.tables import (
     Table,
     map_blocks,
 )
-from lpe_dask.tasks import LocalValue, new_array
+from lpe_dask.tasks import LocalValue, compute, new_array
 
 #: Columns of a file of them; the second only where p-values compare something else.
 _COLUMNS = ("statistic", "compared")
@@ -83,6 +83,14 @@ class NominalScores:
         values = (self.statistic.value, self.compared.value)
         n_stored = 1 if self.compared is self.statistic else 2
         return dict(zip(_COLUMNS[:n_stored], values, strict=False))
+
+    def columns_of_all(
+        self, reference: Reference, calibration: Calibration
+    ) -> dict[str, NDArray[np.float64]]:
+        """Return the arrays to store once the others are measured, too; computes."""
+        n_stored = 1 if calibration.weigher is None else 2
+        values = compute(*self.blocks(reference, calibration)[:n_stored])
+        return dict(zip(_COLUMNS[:n_stored], values, strict=True))
 
     @classmethod
     def of(

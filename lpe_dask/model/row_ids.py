@@ -72,4 +72,6 @@ def _searched(fitted: Fitted) -> NDArray[np.int64] | None:
             return None
         return replace(division).reference  # a copy, which does not stay with the numbers
     statistic = (own.columns() or {}).get("statistic")  # NaN for what was dropped
-    return None if statistic is None else np.flatnonzero(~np.isnan(statistic))
+    places = np.empty(0, int) if statistic is None else np.flatnonzero(~np.isnan(statistic))
+    # Rows of small groups may not be measured, either.
+    return places if len(places) == fitted.n_samples else None

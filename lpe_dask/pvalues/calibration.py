@@ -78,6 +78,13 @@ class Calibration:
         """What makes of rows and their statistic what is compared; None: the statistic."""
         return self.weight if self.groups is None else self.groups
 
+    def with_weight(self, weight: LikelihoodRatio) -> Calibration:
+        """Return the same calibration of statistics that are weighed."""
+        if self.groups is None:
+            return replace(self, weight=weight)
+        known: GroupStatistics = self.groups.value.known
+        return Calibration.of_groups(self.graph, self.includes_self, weight, known)
+
     def with_values(self, values: NDArray[np.float64]) -> Calibration:
         """Return the same calibration by other ascending values."""
         if values is self.values:
@@ -89,6 +96,14 @@ class Calibration:
         """The values of the calibration rows, ascending, of shape (m,)."""
         values: NDArray[np.float64] = self.shared.value
         return values
+
+    @property
+    def stored_values(self) -> NDArray[np.float64]:
+        """The values as a model keeps them: those of one group after the other."""
+        if self.groups is None:
+            return self.values
+        known: GroupStatistics = self.groups.value.known
+        return known.values
 
     @property
     def identifier(self) -> str:

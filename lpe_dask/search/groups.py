@@ -23,6 +23,12 @@ class SearchGroups:
     n_neighbors: NDArray[np.int64] | None = None
     radii: NDArray[np.float64] | None = None
 
+    @property
+    def n_groups(self) -> int:
+        """How many groups there are."""
+        known = (of for of in (self.n_neighbors, self.radii) if of is not None)
+        return len(next(known))
+
     def asked(
         self, codes: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64] | NDArray[np.float64], NDArray[np.bool_]]:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask.json_arrays import Elsewhere
 from lpe_dask.tables.row_checks import rows_changed_message
 from lpe_dask.tables.value_types import (
     BOOLEAN,
@@ -34,9 +35,6 @@ from lpe_dask.tables.value_types import (
     kind_of_values,
 )
 from lpe_dask.tasks import frame_tasks, new_tasks
-
-if TYPE_CHECKING:
-    from lpe_dask.tables.group_levels import GroupLevels
 
 #: The most levels of a column, and the most characters, or digits, of one.
 MAX_LEVELS = 10_000
@@ -72,7 +70,7 @@ class Categories:
 
     places: tuple[int, ...] = ()
     levels: tuple[tuple[Level, ...], ...] = ()
-    groups: GroupLevels | None = None
+    groups: Elsewhere = None
 
     @property
     def n_by(self) -> int:

@@ -5,7 +5,7 @@ MODEL --read_latest--> Fitted, whose blocks are read by the tasks that search
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike, fspath
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.model.arguments import LogDensity
-from lpe_dask.model.calibration_split import INCLUDES_SELF
+from lpe_dask.model.calibration_split import INCLUDES_SELF, GroupedSize
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.lpe_parameters import check_parameters
 from lpe_dask.model.nominal_scores import StoredNominalScores
@@ -27,6 +27,7 @@ from lpe_dask.model.persistence.manifest import (
     columns_from_json,
     read_manifest,
 )
+from lpe_dask.model.persistence.stored_groups import LoadedGroups
 from lpe_dask.pvalues import Calibration, LikelihoodRatio
 from lpe_dask.storage import StoredFile, single_line
 from lpe_dask.tables import InputKind
@@ -67,11 +68,8 @@ def with_log_density(
     check_parameters(parameters)
     graph = fitted.calibration.graph
     weight = LikelihoodRatio(log_density, graph, fitted.has_groups)
-    return replace(
-        fitted,
-        parameters=parameters,
-        calibration=replace(fitted.calibration, weight=weight),
-    )
+    calibration = fitted.calibration.with_weight(weight)
+    return replace(fitted, parameters=parameters, calibration=calibration)
 
 
 def source_of(manifest: Manifest) -> str:
@@ -99,19 +97,23 @@ def _read(manifest: Manifest, url: str) -> Fitted:
     _check_names(manifest, url)
     _check_files(list(files.values()))
     division = manifest.division
-    graph = "radius" if manifest.statistic.n_neighbors is None else "knn"
-    values = _calibration(files[CALIBRATION_NAME], manifest)
+    groups, stored = _groups(files, manifest), manifest.reference
+    categories = manifest.categories
+    if groups is not None:
+        categories = groups.in_categories(categories)
+        stored = replace(stored, space=groups.in_space(stored.space))
+    calibration = _calibration(files[CALIBRATION_NAME], manifest, groups)
     return Fitted(
         parameters=_parameters(manifest),
         columns=columns_from_json(manifest.feature_names_in),
         n_dropped=manifest.n_dropped,
         offset=manifest.offset,
-        reference=manifest.reference.load(files, len(values)),
-        calibration=Calibration.of(graph, INCLUDES_SELF[division.kind], None, values),
+        reference=stored.load(files, len(calibration.values)),
+        calibration=calibration,
         nominal_scores=StoredNominalScores(
             files.get(NOMINAL_NAME),
             division.n_rows + manifest.n_dropped,
-            manifest.has_anomaly_log_density,
+            manifest.has_anomaly_log_density or calibration.weigher is not None,
         ),
         nominal=InputKind(),
         division=division,
@@ -119,20 +121,23 @@ def _read(manifest: Manifest, url: str) -> Fitted:
         quality=manifest.quality,
         certificate=manifest.certificate,
         source=source_of(manifest),
-        categories=manifest.categories,
+        categories=categories,
         minima=manifest.minima,
+        groups=None if groups is None else groups.fitted,
     )
 
 
 def _parameters(manifest: Manifest) -> dict[str, Any]:
-    categorical = columns_from_json(manifest.parameters["categorical"])
-    others = {"categorical": categorical, "anomaly_log_density": None}
-    return manifest.parameters | others
+    given = manifest.parameters
+    named = {name: columns_from_json(given[name]) for name in ("categorical", "by")}
+    return given | named | {"own": tuple(given["own"]), "anomaly_log_density": None}
 
 
 def _check_names(manifest: Manifest, url: str) -> None:
     """Demand the files that the manifest lists, and no others, wherever they may be."""
     needed = manifest.reference.file_names() | {CALIBRATION_NAME}
+    if manifest.groups is not None:
+        needed |= manifest.groups.file_names()
     found = set(manifest.files) - {NOMINAL_NAME}
     if found != needed:
         odd = sorted(found ^ needed)
@@ -148,12 +153,41 @@ def _check_files(files: list[StoredFile]) -> None:
             file.check_size()
 
 
-def _calibration(file: StoredFile, manifest: Manifest) -> NDArray[np.float64]:
-    n_rows = manifest.division.n_rows
+def _calibration(
+    file: StoredFile, manifest: Manifest, groups: LoadedGroups | None
+) -> Calibration:
+    n_rows, kind = manifest.division.n_rows, manifest.division.kind
+    graph = "radius" if manifest.statistic.n_neighbors is None else "knn"
     file.check_plausible(1, n_rows)
     values: NDArray[np.float64] = file.columns({"statistic": np.float64})["statistic"]
     if not 1 <= len(values) <= n_rows:  # users may have set others than the fit
         raise ValueError(f"{file.url} holds {len(values)} of {n_rows} statistics")
-    if np.isnan(values).any() or (values[1:] < values[:-1]).any():
+    statistics = None if groups is None else groups.statistics(file, values)
+    if statistics is not None:
+        _check_ascending(file, values, statistics.starts)
+        return Calibration.of_groups(graph, INCLUDES_SELF[kind], None, statistics)
+    _check_ascending(file, values)
+    return Calibration.of(graph, INCLUDES_SELF[kind], None, values)
+
+
+def _check_ascending(
+    file: StoredFile,
+    values: NDArray[np.float64],
+    starts: NDArray[np.int64] | None = None,
+) -> None:
+    """Raise unless statistics ascend, or those of each group, which begin at ``starts``."""
+    is_less = values[1:] < values[:-1]
+    if starts is not None:
+        firsts = starts[(starts > 0) & (starts < len(values))]
+        is_less[firsts - 1] = False
+    if np.isnan(values).any() or is_less.any():
         raise ValueError(f"{file.url} is not sorted or contains NaN")
-    return values
+
+
+def _groups(files: Mapping[str, StoredFile], manifest: Manifest) -> LoadedGroups | None:
+    division = manifest.division
+    if manifest.groups is None or not isinstance(division, GroupedSize):
+        return None
+    return manifest.groups.load(
+        files, division, manifest.statistic, manifest.space, manifest.n_columns
+    )

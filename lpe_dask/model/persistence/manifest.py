@@ -31,7 +31,7 @@ from pydantic import (
 )
 
 from lpe_dask.kernels import Basis
-from lpe_dask.model.calibration_split import INCLUDES_SELF, CalibrationSplit
+from lpe_dask.model.calibration_split import INCLUDES_SELF, CalibrationSplit, GroupedSize
 from lpe_dask.model.certificate import ApproximationSettings, Certificate
 from lpe_dask.model.lpe_parameters import (
     AGGREGATION_NAMES,
@@ -39,6 +39,7 @@ from lpe_dask.model.lpe_parameters import (
     PARAMETERS,
     check_parameters,
 )
+from lpe_dask.model.persistence.stored_groups import StoredGroups
 from lpe_dask.search import (
     NeighborGraphParams,
     QuantileKnots,
@@ -86,8 +87,8 @@ def _check_parameters(given: dict[str, Any]) -> dict[str, Any]:
         for name, parameter in PARAMETERS.items()
         if parameter.is_option
     }
-    categorical = columns_from_json(given["categorical"])
-    check_parameters(given | {"categorical": categorical, "anomaly_log_density": None})
+    named = {name: columns_from_json(given[name]) for name in ("categorical", "by")}
+    check_parameters(given | named | {"anomaly_log_density": None})
     return given
 
 
@@ -163,7 +164,7 @@ class Manifest(_Section):
     has_anomaly_log_density : bool
     n_dropped, n_features_in, feature_names_in, offset
         As in `Fitted`, and names in a form for JSON.
-    division : CalibrationSplit
+    division : CalibrationSplit or GroupedSize
         Of the nominal rows that were not dropped.
     statistic : Statistic
     categories : Categories, optional
@@ -176,6 +177,8 @@ class Manifest(_Section):
     quality : ApproximationSettings, optional
     certificate : Certificate, optional
         Where neighbors may be missed. Each block then has a file with its index.
+    groups : StoredGroups, optional
+        Where rows are divided into groups.
     files : dict of str to FileEntry
     versions : dict of str to str
         Of the packages that wrote it; for people.
@@ -190,7 +193,7 @@ class Manifest(_Section):
     n_features_in: PositiveInt
     feature_names_in: list[Any] | None
     offset: Annotated[float, Field(gt=0, le=1)]
-    division: CalibrationSplit
+    division: Annotated[GroupedSize | CalibrationSplit, Field(union_mode="left_to_right")]
     statistic: Statistic
     categories: Categories | None
     ranges: ValueRanges
@@ -200,6 +203,7 @@ class Manifest(_Section):
     block_rows: list[PositiveInt]
     quality: ApproximationSettings | None
     certificate: Certificate | None
+    groups: StoredGroups | None = None
     files: dict[str, FileEntry]
     versions: dict[str, str]
 
@@ -208,13 +212,25 @@ class Manifest(_Section):
         """Its sections about the reference."""
         return StoredReference(
             self.space, self.statistic, self.neighbor_graph, self.block_rows,
-            self.n_features_in,
+            self.n_columns,
         )  # fmt: skip
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of rows, with the numbers of their groups."""
+        return self.n_features_in + (self.groups is not None)
+
+    @property
+    def _learns_groups(self) -> bool:
+        """Whether scale or metric are those of each group."""
+        return self.groups is not None and self.groups.learned is not None
 
     @model_validator(mode="after")
     def _is_safe(self) -> Manifest:
         """Demand what kernels and walks rely on, and annotations cannot say."""
-        for problems in (self._problems, self._problems_of_columns):
+        for problems in (
+            self._problems, self._problems_of_groups, self._problems_of_columns,
+        ):  # fmt: skip
             for is_wrong, problem in problems():
                 if is_wrong:
                     raise ValueError(problem)
@@ -228,8 +244,8 @@ class Manifest(_Section):
             is_named = n_different == len(names) == self.n_features_in
             yield not is_named, "the features have not as many different names"
         yield division.kind not in INCLUDES_SELF, "there is no such calibration"
-        n_drawn = division.n_rows if division.n_drawn is None else division.n_drawn
-        yield not 1 <= n_drawn <= division.n_rows, "it draws no rows, or too many"
+        is_drawn = 1 <= division.n_calibration <= division.n_rows
+        yield not is_drawn, "it draws no rows, or too many"
         n_reference = sum(self.block_rows)
         yield not 1 <= n_reference < 2**31, "the blocks hold no rows, or too many"
         is_divided = n_reference == division.n_reference
@@ -254,21 +270,36 @@ class Manifest(_Section):
         is_other = k is None or graph is not None
         yield space.is_indexed and is_other, "nn_descent is for K straight distances"
         is_other = graph is not None or space.preparation.matrix is not None
-        is_coded = self.categories is not None and (is_other or space.is_indexed)
+        is_coded = bool(self.categories is not None and self.categories.places)
+        is_coded &= is_other or space.is_indexed
         yield is_coded, "categories are for exact searches by Euclidean distance"
         levels = () if self.categories is None else self.categories.levels
         are_sorted = all(values and _ascends(values) for values in levels)
         yield not are_sorted, "the levels of a column are none, or not ascending"
 
+    def _problems_of_groups(self) -> Iterator[tuple[bool, str]]:
+        """Yield the same of groups."""
+        groups, space = self.groups, self.space
+        is_grouped = isinstance(self.division, GroupedSize)
+        yield is_grouped != (groups is not None), "groups are divided, or there are none"
+        if groups is None:
+            separates = space.preparation.separates, space.basis.separates
+            yield any(separates), "there are no groups that a search could part"
+            return
+        is_other = self.neighbor_graph is not None or space.is_indexed
+        yield is_other, "groups are for exact searches along straight lines"
+        yield from groups.problems(space)
+
     def _problems_of_columns(self) -> Iterator[tuple[bool, str]]:
         """Yield the same of the space, for rows of so many features."""
-        n_features, ranges = self.n_features_in, self.ranges
+        n_features, ranges, n_columns = self.n_features_in, self.ranges, self.n_columns
         preparation, basis = self.space.preparation, self.space.basis
         scaling, places = preparation.scaling, preparation.categorical
         known = () if self.categories is None else self.categories.places
-        is_there = all(0 <= place < n_features for place in places)
-        is_there &= places == known == tuple(sorted({*places}))
-        is_there &= self.categories is None or len(self.categories.levels) == len(places)
+        is_there = all(0 <= place < n_features for place in known)
+        of_groups = () if self.groups is None else (n_features,)
+        is_there &= places == (*known, *of_groups) == tuple(sorted({*places}))
+        is_there &= self.categories is None or len(self.categories.levels) == len(known)
         yield not is_there, "the categories are of other columns"
         minima = self.minima
         is_there = len(minima.places) == len(minima.values) == len(minima.digits)
@@ -277,8 +308,9 @@ class Manifest(_Section):
         yield not is_there, "the minima are of other columns"
         is_short = all(0 <= digits <= _MAX_DIGITS for digits in minima.digits)
         yield not is_short, "the digits of a minimum are too many"
-        yield scaling.has_both and scaling.knots is None, "both forms need knots"
-        n_codes, n_numbers = preparation.n_codes, n_features - len(places)
+        is_other = scaling.has_both and scaling.knots is None and not self._learns_groups
+        yield is_other, "both forms need knots"
+        n_codes, n_numbers = preparation.n_codes, n_columns - len(places)
         fill = preparation.fill
         is_filled = _has_shape(fill, n_numbers) and (
             fill is None or preparation.matrix is None
@@ -304,7 +336,7 @@ class Manifest(_Section):
         factor = () if preparation.factor is None else preparation.factor
         is_step = np.isin(np.frexp(factor)[0], (0.0, 0.5)).all()
         yield not is_step, "a factor is no power of 2"
-        n_left = preparation.n_numbers(n_features)
+        n_left = preparation.n_numbers(n_columns)
         is_basis = _has_shape(basis.center, n_left) and _has_shape(basis.steps, n_codes)
         is_basis &= _has_shape(basis.rotation, n_left, n_left)
         yield not is_basis, "the basis is of other columns"

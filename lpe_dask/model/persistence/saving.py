@@ -11,11 +11,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lpe_dask.model.fitted import Fitted
+from lpe_dask.model.nominal_scores import StoredNominalScores
 from lpe_dask.model.persistence.manifest import (
     CALIBRATION_NAME,
     DATA_PATTERN,
@@ -26,6 +32,7 @@ from lpe_dask.model.persistence.manifest import (
     read_manifest,
     write_manifest,
 )
+from lpe_dask.model.persistence.stored_groups import StoredGroups
 from lpe_dask.search import store_reference
 from lpe_dask.storage import (
     Folder,
@@ -51,11 +58,12 @@ def write_model(fitted: Fitted, lock: Lock) -> None:
     data = f"data-{uuid4().hex[:12]}"
     try:
         Folder(f"{url}/{data}").make()
-        files, block_rows = _write_files(fitted, f"{url}/{data}")
+        groups, of_groups = StoredGroups.of(fitted) if fitted.has_groups else (None, {})
+        files, block_rows = _write_files(fitted, f"{url}/{data}", of_groups)
         _wait_until_visible(files)
         replaced = _data_folder(url)
         lock.verify()
-        write_manifest(_manifest_of(fitted, data, files, block_rows), url)
+        write_manifest(_manifest_of(fitted, data, files, block_rows, groups), url)
     except BaseException:
         with suppress(Exception):  # the next save tidies up
             if not _is_published(data, url):
@@ -83,14 +91,37 @@ def _is_data(name: str) -> bool:
     return re.fullmatch(DATA_PATTERN, name) is not None
 
 
-def _write_files(fitted: Fitted, url: str) -> tuple[dict[str, StoredFile], list[int]]:
-    """Write all files but the manifest; return them by name, and the rows of the blocks."""
+def _write_files(
+    fitted: Fitted, url: str, others: Mapping[str, Mapping[str, NDArray[Any]]]
+) -> tuple[dict[str, StoredFile], list[int]]:
+    """Write all files but the manifest; return them by name, and the rows of the blocks.
+
+    ``others`` are columns of further files.
+    """
     files, block_rows = store_reference(fitted.reference, url)
-    calibration = {"statistic": fitted.calibration.values}
-    files[CALIBRATION_NAME] = StoredFile.write(f"{url}/{CALIBRATION_NAME}", calibration)
-    if (columns := fitted.nominal_scores.columns()) is not None:
-        files[NOMINAL_NAME] = StoredFile.write(f"{url}/{NOMINAL_NAME}", columns)
+    columns = {CALIBRATION_NAME: {"statistic": fitted.calibration.stored_values}, **others}
+    if (scores := _nominal_scores(fitted)) is not None:
+        columns[NOMINAL_NAME] = scores
+    for name, of_file in columns.items():
+        files[name] = StoredFile.write(f"{url}/{name}", of_file)
     return files, block_rows
+
+
+def _nominal_scores(fitted: Fitted) -> dict[str, NDArray[np.float64]] | None:
+    """Return the columns of the nominal rows; None if some are yet to be measured.
+
+    Of groups it is only small ones that may have rows which were not measured by the fit:
+    they are measured now, where they can be.
+    """
+    own = fitted.nominal_scores
+    columns = own.columns()
+    if columns is not None or fitted.groups is None or isinstance(own, StoredNominalScores):
+        return columns
+    if not fitted.groups.measures_all():
+        return None
+    if not fitted.groups.small.value.any() or fitted.reference.space.groups is not None:
+        return replace(own, others=None).columns()
+    return own.columns_of_all(fitted.reference, fitted.calibration)
 
 
 def _wait_until_visible(files: dict[str, StoredFile]) -> None:
@@ -106,7 +137,11 @@ def _wait_until_visible(files: dict[str, StoredFile]) -> None:
 
 
 def _manifest_of(
-    fitted: Fitted, data: str, files: dict[str, StoredFile], block_rows: list[int]
+    fitted: Fitted,
+    data: str,
+    files: dict[str, StoredFile],
+    block_rows: list[int],
+    groups: StoredGroups | None,
 ) -> Manifest:
     parameters, names = dict(fitted.parameters), fitted.columns
     del parameters["anomaly_log_density"]  # a function: given to `load` again
@@ -130,6 +165,7 @@ def _manifest_of(
         block_rows=block_rows,
         quality=fitted.quality,
         certificate=fitted.certificate,
+        groups=groups,
         files={
             name: FileEntry(n_bytes=file.n_bytes, sha256=file.sha256)
             for name, file in files.items()

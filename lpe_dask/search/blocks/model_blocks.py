@@ -171,9 +171,28 @@ def _read_rows(
             f"{file.url} contains a row twice, or numbers of rows that a reference of "
             f"{n_reference} lacks"
         )
-    if not np.isfinite(rows).all():
-        raise ValueError(f"{file.url} contains NaN or inf")
+    _check_values(rows, space, file.url)
     return rows, numbers
+
+
+def _check_values(rows: NDArray[np.floating], space: Space, url: str) -> None:
+    """Raise unless rows are finite, and of groups that there are.
+
+    Rows of a group of which nothing was learned have no prepared numbers.
+    """
+    is_learned: Any = np.ones(len(rows), bool)
+    if (n_groups := space.n_groups) is not None:
+        preparation = space.preparation
+        n_left = 0 if preparation.fill is None else len(preparation.fill)  # gaps
+        place = -1 if preparation.separates else -1 - n_left
+        codes = rows[:, place]
+        is_there = (codes >= 0) & (codes < n_groups) & (codes == np.floor(codes))
+        if not is_there.all():
+            raise ValueError(f"{url} contains rows of groups that the model has not")
+        if preparation.groups is not None:
+            is_learned = preparation.groups.is_known[codes.astype(np.int64)]
+    if np.isinf(rows).any() or np.isnan(rows[is_learned]).any():
+        raise ValueError(f"{url} contains NaN or inf")
 
 
 def _load_index(

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
+from lpe_dask.json_arrays import LEFT_OUT
 from lpe_dask.kernels import ALGORITHMS, Basis, Block, Index, QueryTiles
 from lpe_dask.search.blocks.in_memory import InMemoryBlock, InMemoryIndex, RowsByRegion
 from lpe_dask.search.blocks.persisted import Blocks
@@ -64,7 +65,7 @@ class Space:
     preparation: Preparation
     basis: Basis
     with_samples: bool = False
-    groups: SearchGroups | None = None
+    groups: Annotated[SearchGroups | None, LEFT_OUT] = None
 
     def __sizeof__(self) -> int:
         """Return about the bytes of the matrices, knots and groups."""
@@ -74,6 +75,14 @@ class Space:
         of_knots = 0 if knots is None else knots.__sizeof__()
         of_groups = 0 if self.groups is None else self.groups.__sizeof__()
         return 8 * n_features * (n_matrices * n_features + 4) + of_knots + of_groups
+
+    @property
+    def n_groups(self) -> int | None:
+        """How many groups there are, where searches look up what is known of them."""
+        if self.groups is not None:
+            return self.groups.n_groups
+        learned = self.preparation.groups
+        return None if learned is None else len(learned.is_known)
 
     @property
     def is_indexed(self) -> bool:
