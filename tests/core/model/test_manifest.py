@@ -45,13 +45,14 @@ QUERIES = RNG.integers(-3, 13, (20, 2)) * 0.1
 ARGUMENTS = {
     "scale": "standard", "missing": "drop", "algorithm": "pruned", "calibration": "loo"
 }  # fmt: skip
-#: Models by what they have; "categorical" has a column of whole numbers, too.
+#: Models by what they have; two have a column of whole numbers, too.
 MODELS = {
     "straight": {},
     "geodesic": {"metric": "geodesic", "calibration_size": 50, "random_state": 0},
     "quantile": {"scale": "minmax+quantile"},
     "approximate": {"algorithm": "nn_descent"},
     "categorical": {"categorical": [1]},
+    "grouped": {"by": [1], "alpha": 0.2},
 }
 
 
@@ -68,7 +69,7 @@ def folder_of(model):
 def saved(name):
     """The files of a model of this module."""
     rows = pd.DataFrame(NOMINAL, columns=["a", "b"]) if name == "geodesic" else NOMINAL
-    if name == "categorical":
+    if name in ("categorical", "grouped"):
         rows = np.round(NOMINAL * [1, 10], 6)
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -369,6 +370,7 @@ def minima(places, values):
 
 
 LEVELS, WHOLE = ("categories", "levels"), list(range(10))
+COLUMN, LEARNED = ("groups", "columns", 0), ("groups", "learned")
 HUGE = 10**400
 
 
@@ -461,6 +463,38 @@ NONSENSE = {
         ),
         (("parameters", "metric"), "mahalanobis", "does not go with metric"),
     ],
+    "grouped": [
+        (("groups",), None, "groups are divided, or there are none"),
+        (("groups", "n_groups"), 0, "n_groups"),
+        (("groups", "n_groups"), 2**24 + 1, "n_groups"),
+        (("groups", "by"), [], "columns of groups have not as many different names"),
+        (("groups", "by"), [1.5], "groups.by"),
+        (("groups", "own"), ["all"], "groups.own"),
+        (("groups", "own"), [], "groups have nothing of their own"),
+        (("groups", "own"), ["scale", "calibration"], "searched each by itself, or not"),
+        (("groups", "own"), ["neighbors"], "groups have no scale of their own"),
+        ((*COLUMN, "kind"), "text", "of no known kind"),
+        ((*COLUMN, "kind"), "objects", "of no known kind"),
+        ((*COLUMN, "zone"), "UTC", "of no known kind"),
+        (COLUMN, {"kind": "dates", "zone": "dateutil/../x", "n_words": None}, "no known"),
+        (COLUMN, {"kind": "dates", "zone": "/etc/passwd", "n_words": None}, "no known"),
+        (COLUMN, {"kind": "text", "zone": None, "n_words": 5}, "names other files"),
+        (("groups", "learned"), None, "names other files than needed"),
+        ((*LEARNED, "vectors"), ["shift"], "names other files than needed"),
+        ((*LEARNED, "vectors"), ["powers", "powers"], "named twice"),
+        ((*LEARNED, "vectors"), ["fill"], "gaps of groups are filled, or not"),
+        ((*LEARNED, "has_matrix"), True, "a matrix and powers|names other files"),
+        ((*SCALING, "has_both"), True, "both forms need knots"),
+        ((*PREPARATION, "factor"), [2.0], "that of all rows, and of groups"),
+        ((*PREPARATION, "separates"), False, "searched each by itself, or not"),
+        ((*PREPARATION, "categorical"), [0], "the categories are of other columns"),
+        (("categories",), {"places": [1], "levels": [[0]]}, "are of other columns"),
+        (("division",), {"kind": "loo", "n_rows": 99, "n_drawn": None,
+                         "random_state": None}, "groups are divided, or there are none"),
+        (("division", "n_calibration"), 100, "draws no rows, or too many"),
+        (("neighbor_graph",), {"n_neighbors": 5, "graph": "union"}, "by Euclid|straight"),
+        (("parameters", "by"), [{"a": 1}], "is not a column name"),
+    ],
     "quantile": [
         (KNOTS, [[0.0, 1.0]], "knots: Input should be"),
         (KNOTS, knots(), "the knots are of other columns"),
@@ -550,6 +584,25 @@ def index(**columns):
     return {f"to{k}": np.full(64, -1, np.int32) for k in range(48)} | columns
 
 
+#: How many rows, and calibration rows, the groups of "grouped" have.
+SIZES = np.unique(np.round(NOMINAL[~np.isnan(NOMINAL[:, 1]), 1] * 10), return_counts=True)[
+    1
+]
+
+
+def groups(**columns):
+    """The columns of the file of groups, or others in their place."""
+    counts = dict.fromkeys(("n_nominal", "n_rows", "n_calibration"), SIZES)
+    whole = np.ones(10, int)
+    numbers = {
+        "by0": np.arange(10),
+        **counts,
+        "reason": 0 * whole,
+        "n_neighbors": 3 * whole,
+    }
+    return numbers | {"n_statistics": SIZES, "is_known": whole} | columns
+
+
 STARTS, EDGES = np.arange(100), {"target": np.zeros(99, np.int32), "length": np.ones(99)}
 LACKING = "numbers of rows that a reference of 99 lacks"
 #: What a file of a model holds, and what is said about it.
@@ -579,6 +632,53 @@ FILES = {
         (index(to0=np.zeros(64)), "to0 is of type double, not int32"),
         (index(to48=np.zeros(64, np.int32)), "has the columns"),
         ({name: values[:63] for name, values in index().items()}, "holds 63 rows"),
+    ],
+    ("grouped", "groups"): [
+        (groups(by0=np.arange(10)[::-1].copy()), "groups that are not ascending"),
+        (groups(by0=np.zeros(10, int)), "groups that are not ascending"),
+        (groups(by0=np.arange(10.0)), "by0 is of type double, not int64"),
+        (groups(n_nominal=SIZES - 1), "groups of no rows, or of more than there are"),
+        (groups(n_rows=SIZES - 1), "other rows than the division"),
+        (groups(n_calibration=SIZES + 1), "more calibration rows than there are"),
+        (groups(n_calibration=-SIZES), "more calibration rows than there are"),
+        (groups(reason=np.arange(10)), "reasons that .*reasons.parquet does not list"),
+        (groups(reason=np.arange(10) - 10), "does not list"),
+        (groups(n_neighbors=np.full(10, 4)), "an n_neighbors that is out of range"),
+        (groups(n_neighbors=np.full(10, -1)), "an n_neighbors that is out of range"),
+        (groups(n_statistics=SIZES * 2), "more statistics than rows"),
+        (groups(n_statistics=-SIZES), "more statistics than rows"),
+        (groups(is_known=np.full(10, 2)), "numbers that are no truth values"),
+        (groups(n_sampled=SIZES), "has the columns"),
+        ({name: of[:9] for name, of in groups().items()}, "holds 9 rows instead of 10"),
+    ],
+    ("grouped", "group-reasons"): [
+        ({"word": np.zeros(1, int)}, "contains no list of values"),
+        ({"word": np.frombuffer(b"[0]     ", int)}, "else than a list of values of one"),
+        ({"word": np.frombuffer(b"[]      ", int)}, "does not list"),
+    ],
+    ("grouped", "group-weights"): [
+        ({"value": np.full(10, 0.5)}, "weights that are not from 1 to 4"),
+        ({"value": np.full(10, 4.0)}, "weights that are not from 1 to 4"),
+        ({"value": np.full(10, np.nan)}, "numbers that are not finite"),
+        ({"value": np.ones(11)}, "holds 11 rows instead of 10"),
+    ],
+    ("grouped", "group-powers"): [
+        ({"value": np.full(10, 3.0)}, "factors of no powers of 2"),
+        ({"value": np.zeros(10)}, "columns left out of some groups alone"),
+    ],
+    ("grouped", "group-centers"): [
+        ({"value": np.full(10, np.inf)}, "numbers that are not finite"),
+    ],
+    ("grouped", "calibration"): [
+        ({"statistic": np.arange(99.0)[::-1].copy()}, "is not sorted or contains NaN"),
+        ({"statistic": np.full(99, np.nan)}, "is not sorted or contains NaN"),
+        ({"statistic": np.arange(98.0)}, "holds 98 statistics instead of 99"),
+    ],
+    ("grouped", "block-00000"): [
+        ({**rows(), "x1": np.full(50, 10.0)}, "rows of groups that the model has not"),
+        ({**rows(), "x1": np.full(50, -1.0)}, "rows of groups that the model has not"),
+        ({**rows(), "x1": np.full(50, 0.5)}, "rows of groups that the model has not"),
+        ({**rows(), "x0": np.full(50, np.nan), "x1": np.zeros(50)}, "contains NaN or inf"),
     ],
     ("geodesic", "graph-starts"): [
         ({"start": STARTS + 1}, "no graph of 99 rows"),
