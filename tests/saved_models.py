@@ -24,12 +24,19 @@ FOLDER = Path(__file__).parent / "models"
 #: Rows that are nominal, and that are scored; the first of these are nominal, too.
 N_NOMINAL, N_SCORED = 150, 12
 
+#: Models of frames; others are of arrays.
+OF_FRAMES = ("columns", "groups")
+
 #: Arguments of models that have all kinds of files and of keys together.
 ARGUMENTS = {
     "columns": {
         "scale": "minmax+quantile", "metric_params": {"w": [1.0, 0.5, 2.0, 1.0, 3.0]},
         "categorical": ["kind", "is_old"], "missing": "drop", "aggregation": "mean",
         "calibration": "conformal",
+    },
+    "groups": {
+        "by": ["kind", "is_old"], "scale": "minmax+quantile", "missing": "drop",
+        "calibration": "loo",
     },
     "geodesic": {
         "metric": "geodesic", "metric_params": {"n_neighbors": 4, "graph": "union"},
@@ -48,7 +55,7 @@ def table(name):
     rng = np.random.default_rng(0)
     n_rows = N_NOMINAL + N_SCORED
     frame = pd.DataFrame(rng.standard_normal((n_rows, 2)).round(3), columns=["x", "y"])
-    if name != "columns":
+    if name not in OF_FRAMES:
         return frame.to_numpy()
     frame["time"] = 2**60 + rng.integers(0, 1000, n_rows)  # float64 loses its last digits
     frame["kind"] = rng.choice(["a", "b", "c"], n_rows)
@@ -86,7 +93,7 @@ def write_models(folder):
             model.fit(rows[:N_NOMINAL]).save(folder / name)
             scored = pd.DataFrame(rows[: N_SCORED // 2])
             scored = pd.concat([scored, pd.DataFrame(rows[N_NOMINAL:])], ignore_index=True)
-            given = scored if name == "columns" else scored.to_numpy()
+            given = scored if name in OF_FRAMES else scored.to_numpy()
             numbers = outcome(lpe_dask.load(folder / name), given)
         content = {"rows": scored.to_dict("list")} | {
             key: values.tolist() for key, values in numbers.items()
@@ -99,7 +106,7 @@ def read_expected(folder):
     """Return the rows beside a model, and what it said of them."""
     content = json.loads((folder / "expected.json").read_text())
     scored = pd.DataFrame(content.pop("rows"))
-    rows = scored if folder.name == "columns" else scored.to_numpy()
+    rows = scored if folder.name in OF_FRAMES else scored.to_numpy()
     return rows, {key: np.array(values, np.float64) for key, values in content.items()}
 
 

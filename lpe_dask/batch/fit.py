@@ -23,6 +23,7 @@ from lpe_dask.batch.inputs import paths_of
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.output import check_output, clean_up, remove_fits
 from lpe_dask.model import (
+    GROUP_PARAMETERS,
     SEARCH_PARAMETERS,
     Fitted,
     ModelFolder,
@@ -213,13 +214,13 @@ def source_of(
 def _result_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that p-values depend on.
 
-    If all are exact, neither alpha nor which algorithm.
+    If all are exact, neither alpha nor which algorithm; but alpha decides which groups are
+    small.
     """
-    decisive = {
-        name: value
-        for name, value in parameters.items()
-        if name not in ("alpha", *SEARCH_PARAMETERS)
-    }
+    others = ("alpha", *SEARCH_PARAMETERS, *GROUP_PARAMETERS)
+    decisive = {name: value for name, value in parameters.items() if name not in others}
+    if parameters["by"]:
+        decisive |= {name: parameters[name] for name in ("alpha", *GROUP_PARAMETERS)}
     if parameters["algorithm"] != "nn_descent":
         return decisive
     approximate = {name: parameters[name] for name in SEARCH_PARAMETERS}

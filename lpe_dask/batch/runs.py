@@ -171,7 +171,7 @@ def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
     fitted_with, wanted = model.parameters, fit.parameters
     # These do not change what is measured, or the fit has drawn them itself.
     is_free = {"anomaly_log_density", *({"random_state"} - job.lpe_arguments.keys())}
-    if job.score is not None:
+    if job.score is not None and not wanted["by"]:  # it decides which groups are small
         is_free.add("alpha")
     if model.quality is None and wanted["algorithm"] != "nn_descent":
         is_free.update(SEARCH_PARAMETERS)

@@ -10,6 +10,7 @@ from .fitted import Fitted as Fitted
 from .fitting import FitPlan as FitPlan
 from .fitting import fit_model as fit_model
 from .fitting import largest_search as largest_search
+from .lpe_parameters import GROUP_PARAMETERS as GROUP_PARAMETERS
 from .lpe_parameters import PARAMETERS as PARAMETERS
 from .lpe_parameters import SEARCH_PARAMETERS as SEARCH_PARAMETERS
 from .lpe_parameters import ParameterError as ParameterError

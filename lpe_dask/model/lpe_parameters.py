@@ -500,6 +500,9 @@ def checked_parameters(
 #: Parameters that decide about results only where neighbors may be missed.
 SEARCH_PARAMETERS = ("algorithm", "max_p_error", "recheck")
 
+#: Those that matter only where rows are divided into groups.
+GROUP_PARAMETERS = ("by", "own", "small_groups")
+
 
 def exact_level(parameters: Mapping[str, Any]) -> float:
     """Return up to which p-value rows are measured exactly where neighbors are missed."""

@@ -94,9 +94,12 @@ def written(tmp_path_factory):
             "mahalanobis": {"metric": "mahalanobis", "graph": "radius", "radius": 1.0},
             "approximate": {"algorithm": "nn_descent"},
             "gaps": {"missing": "measure", "metric_params": {"w_missing": 2.0}},
+            "groups": {"by": ["kind"], "scale": "minmax+quantile", "alpha": 0.2},
         }
         for name, arguments in models.items():
-            lpe_dask.LPE(**arguments).fit(rows).save(name)
+            kind = np.where(np.arange(len(rows)) % 2, "a", "b")
+            given = rows.assign(kind=kind) if name == "groups" else rows
+            lpe_dask.LPE(**arguments).fit(given).save(name)
         score_files("rows.csv", "approximated", model="approximate", csv={"separator": ";"})
     return folder
 
@@ -233,7 +236,7 @@ def test_additions_to_a_manifest__are_ignored(runs):
 
         loaded = lpe_dask.load(path.parent)
 
-        rows = table(2)[model.feature_names_in_]
+        rows = table(2)[[*model.feature_names_in_, *(model.by or [])]]
         expected = model.score_samples(rows)
         pd.testing.assert_series_equal(
             loaded.score_samples(rows), expected, check_exact=True

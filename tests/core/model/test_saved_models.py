@@ -32,7 +32,10 @@ def test_models__have_all_kinds_of_files():
     names = {path.stem.rstrip("0123456789-") for path in FOLDER.glob("*/*/data-*/*")}
 
     assert names == {
-        "block", "index", "calibration", "nominal", "graph-starts", "graph-edges"
+        "block", "index", "calibration", "nominal", "graph-starts", "graph-edges",
+        "groups", "group-values", "group-reasons",
+        "group-powers", "group-weights", "group-centers", "group-knots",
+        "group-knot-starts",
     }  # fmt: skip
 
 
