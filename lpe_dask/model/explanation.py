@@ -3,6 +3,8 @@ r"""Say why rows are anomalous: what each column adds to their distance, and wha
     rows --search--> K nearest nominal rows --> share of each column in the mean distance
     nominal rows --sample--> typical shares; quantiles, or the most frequent values
 
+Where groups are searched each by itself, both are of the group of a row.
+
 Columns come in the order of their shares. Those of one neighbor are noisy, and a share over
 the typical one puts flags that hardly ever differ before what is far out.
 """
@@ -23,7 +25,8 @@ from numpy.typing import NDArray
 from lpe_dask.model.arguments import Rows
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.row_ids import input_positions, reference_ids
-from lpe_dask.tables import Table, select_rows
+from lpe_dask.search import Attribution, Typical
+from lpe_dask.tables import Table, select_rows, status_names
 from lpe_dask.tasks import compute, eager_scope
 
 logger = logging.getLogger(__name__)
@@ -52,13 +55,14 @@ class Explanation:
         As they came.
     nominal_values : DataFrame of shape (n, n_columns)
         Those of the nearest nominal row.
-    usual : list of str
-        What is usual in each column.
+    usual : ndarray of shape (n, n_columns)
+        What is usual in each column, as text; of a row that is measured among no others,
+        its status.
     p_values, statistic : ndarray of shape (n,)
     shares : ndarray of shape (n, n_columns)
     distances : ndarray of shape (n,)
         To the nearest nominal row.
-    typical_shares : ndarray of shape (n_columns,)
+    typical_shares : ndarray of shape (n, n_columns)
     order : ndarray of shape (n, n_columns)
         The columns of each row, the one with the largest share first.
     is_spread : ndarray of shape (n,)
@@ -68,7 +72,7 @@ class Explanation:
     columns: list[Any]
     values: pd.DataFrame
     nominal_values: pd.DataFrame
-    usual: list[str]
+    usual: NDArray[np.object_]
     p_values: NDArray[np.float64]
     statistic: NDArray[np.float64]
     shares: NDArray[np.float64]
@@ -94,15 +98,16 @@ class Explanation:
         ----------
         fitted : Fitted
         values : DataFrame of shape (n, n_features)
-            The rows.
+            The rows; with groups, then their columns as well, in the order of the model.
         known : tuple of ndarray of shape (n,), optional
             Their p-values and statistic, if they have been measured.
         places : ndarray of shape (n,), optional
             Of rows that were fitted, in the input of the fit; -1: a new one. None: all are.
         is_hidden : ndarray of shape (n_features,), optional
-            Columns that are not to be shown.
+            Columns that are not to be shown; as in ``values``, there may be more.
         names : sequence, optional
-            What to call the columns of a model without names. None: by their numbers.
+            What to call the columns of a model without names; likewise. None: by their
+            numbers.
 
         Raises
         ------
@@ -110,24 +115,26 @@ class Explanation:
             For a model that does not know which nominal rows were drawn.
         """
         numbers = None if places is None else reference_ids(fitted, places)
-        table = _table_of(fitted, values)
-        found, typical = fitted.reference.attributed(table.rows, numbers)
+        table = fitted.table_of_values(values)
+        found, typical = _attributed(fitted, table, numbers)
         p_values, statistic = known or fitted.exact_scores(found.rows)
-        is_shown = fitted.reference.space.preparation.is_weighted(fitted.n_features)
+        n_features, has_groups = fitted.n_features, fitted.has_groups
+        preparation = fitted.reference.space.preparation
+        is_shown = preparation.is_weighted(n_features + has_groups)[:n_features]
         if is_hidden is not None:
-            is_shown &= ~is_hidden
+            is_shown &= ~is_hidden[:n_features]
         shown = np.flatnonzero(is_shown)
         shares = found.shares[:, shown]
-        names = fitted.columns or list(names or range(fitted.n_features))
+        names = fitted.columns or list(names or range(n_features))
         in_input_types = partial(table.original, types=list(values.dtypes))
-        nominal, usual = in_input_types(found.nearest), typical.usual
-        texts = _usual_texts(usual, in_input_types)
+        nominal = in_input_types(found.nearest)
+        usual, typical_shares = _of_rows(fitted, found.rows, typical, in_input_types)
         return cls(
             [names[place] for place in shown],
             values.iloc[:, shown],
             nominal.iloc[:, shown],
-            [texts[place] for place in shown],
-            p_values, statistic, shares, found.distances, typical.shares[shown],
+            usual[:, shown],
+            p_values, statistic, shares, found.distances, typical_shares[:, shown],
             np.argsort(-np.nan_to_num(shares), axis=1, kind="stable"),
             np.all(found.shares < MIN_SHARE, axis=1),
         )  # fmt: skip
@@ -143,10 +150,10 @@ class Explanation:
             "statistic": self.statistic[rows],
             "column": _index_of(self.columns).take(first).infer_objects(),
             "value": values[rows, first],
-            "usual": np.array(self.usual, object)[first],
+            "usual": self.usual[rows, first],
             "nominal_value": nominal_values[rows, first],
             "share": self.shares[rows, first],
-            "typical_share": self.typical_shares[first],
+            "typical_share": self.typical_shares[rows, first],
             "is_spread": self.is_spread[rows],
         }
         return pd.DataFrame(lines).set_axis(self.values.index.take(rows), axis=0)
@@ -170,17 +177,52 @@ def explain(fitted: Fitted, X: Any, top: int, rows: Rows | None = None) -> pd.Da
     return found.table(int(top))
 
 
+def _attributed(
+    fitted: Fitted, table: Table, numbers: NDArray[np.int64] | None
+) -> tuple[Attribution, dict[int | None, Typical]]:
+    """Return why rows are so far, and what is typical of all, or of groups; computes."""
+    reference, has_groups = fitted.reference, fitted.has_groups
+    if reference.space.groups is not None:
+        return reference.attributed_in_groups(table.rows, numbers)
+    found, typical = reference.attributed(table.rows, numbers, has_groups=has_groups)
+    return found, {None: typical}
+
+
+def _of_rows(
+    fitted: Fitted,
+    rows: NDArray[np.generic],
+    typical: dict[int | None, Typical],
+    in_input_types: Any,
+) -> tuple[NDArray[np.object_], NDArray[np.float64]]:
+    """Return what is usual and the typical shares for each row, of all columns.
+
+    The status, and NaN, for rows of groups of which nothing is known.
+    """
+    shape = len(rows), fitted.n_features
+    if None in typical:
+        texts = np.array(_usual_texts(typical[None].usual, in_input_types), object)
+        return np.broadcast_to(texts, shape), np.broadcast_to(typical[None].shares, shape)
+    usual, shares = np.empty(shape, object), np.full(shape, np.nan)
+    usual[:] = status_names(fitted.status_codes(rows))[:, None]
+    codes = rows[:, -1].astype(np.float64)
+    for group in np.unique(codes[codes >= 0]).astype(int).tolist():
+        if group in typical:
+            usual[codes == group] = _usual_texts(typical[group].usual, in_input_types)
+            shares[codes == group] = typical[group].shares
+    return usual, shares
+
+
 def _usual_texts(usual: Any, in_input_types: Any) -> list[str]:
     """Return the typical values of each column; see `TypicalValues`."""
     frequent = usual.frequent
     low, median, high = in_input_types(usual.quantiles).to_numpy(object)
-    n_columns, most = len(frequent), max(map(len, frequent))
+    n_columns, most = len(frequent), max(map(len, frequent))  # with that of groups
     ranked = np.full((most, n_columns), np.nan)
     for place, of_column in enumerate(frequent):
         ranked[: len(of_column), place] = [value for value, _ in of_column]
     levels = in_input_types(ranked).to_numpy(object)
     texts = []
-    for place, of_column in enumerate(frequent):
+    for place, of_column in enumerate(frequent[: len(low)]):
         first, last, middle = _numbers([of[place] for of in (low, high, median)])
         shares = (
             f"{_level(levels[i, place])} {_percent(of[1])}"
@@ -225,15 +267,16 @@ def nearest_nominal(
 ) -> pd.DataFrame:
     """Return the result of `LPE.nearest_nominal`; computes."""
     _check_count("n", n)
-    most = fitted.reference.shape.n_reference - (rows is not None)
+    most = fitted.most_neighbors - (rows is not None)
     if n > most:
+        in_group = "" if fitted.reference.space.groups is None else " of the largest group"
         raise ValueError(
-            f"n={n} is more than the {most} nominal rows that rows are measured among. "
-            f"Give {most} or less."
+            f"n={n} is more than the {most} nominal rows{in_group} that rows are measured "
+            f"among. Give {most} or less."
         )
     values, _, places = _queries(fitted, X, rows)
     own = None if places is None else reference_ids(fitted, places)
-    queries = _table_of(fitted, values).rows
+    queries = fitted.table_of_values(values).rows
     found, (in_numbers,) = fitted.reference.nearest(queries, int(n), own), compute(queries)
     is_measured = fitted.is_measured(in_numbers)
     if rows is None:
@@ -310,8 +353,18 @@ def _fitted_rows(fitted: Fitted, places: NDArray[np.int64]) -> tuple[pd.DataFram
     measured = (rows, p_values, statistic)
     found = compute(*(select_rows(values, ascending) for values in measured))
     taken, p_value, of_rows = (values[back] for values in found)
-    values = table.original(taken).set_axis(places, axis=0)
-    return _named(values, fitted.columns), (p_value, of_rows)
+    values = table.original(taken)
+    if fitted.has_groups:
+        values = pd.concat([values, _group_values(fitted, taken[:, -1])], axis=1)
+    return _named(values.set_axis(places, axis=0), fitted), (p_value, of_rows)
+
+
+def _group_values(fitted: Fitted, codes: NDArray[np.generic]) -> pd.DataFrame:
+    """Return the values of the groups of rows, missing where there is none."""
+    assert fitted.categories is not None
+    assert fitted.categories.groups is not None
+    numbers = np.nan_to_num(codes, nan=-1).astype(np.int64)
+    return fitted.categories.groups.values.reindex(numbers).reset_index(drop=True)
 
 
 def _collect_rows(fitted: Fitted, X: Any) -> pd.DataFrame:
@@ -321,18 +374,16 @@ def _collect_rows(fitted: Fitted, X: Any) -> pd.DataFrame:
             "there are no rows. Give new ones as X, or places of rows that were fitted "
             "(rows=)."
         )
-    return _named(fitted.values(X), fitted.columns)
+    return _named(fitted.values(X), fitted)
 
 
-def _named(frame: pd.DataFrame, names: list[Any] | None) -> pd.DataFrame:
-    return frame if names is None else frame.set_axis(_index_of(names), axis=1)
+def _named(frame: pd.DataFrame, fitted: Fitted) -> pd.DataFrame:
+    """Return measured columns, and those of groups, with their names."""
+    if fitted.columns is None:
+        return frame
+    return frame.set_axis(_index_of([*fitted.columns, *fitted.by]), axis=1)
 
 
 def _index_of(names: list[Any]) -> pd.Index:
     """Return names of columns as they are, also where pandas would make others of them."""
     return pd.Index(names, dtype=object, tupleize_cols=False)
-
-
-def _table_of(fitted: Fitted, values: pd.DataFrame) -> Table:
-    """Return rows as the model takes them: those of an array have no names."""
-    return fitted.table(values.to_numpy() if fitted.columns is None else values)

@@ -226,8 +226,18 @@ class Fitted:
         """Return rows as the model takes them; raises as `LPE.score_samples` does."""
         return self._open(X).without_input()
 
+    def table_of_values(self, values: pd.DataFrame) -> Table:
+        """Return rows that `values` gave, or such ones, as the model takes them."""
+        if self.columns is not None:
+            return self.table(values)
+        table = Table.of(values.to_numpy(), None, self.categories, minima=self.minima)
+        return table.without_input()
+
     def values(self, X: Any) -> pd.DataFrame:
-        """Return rows of any kind as they came, of the measured columns; computes."""
+        """Return rows of any kind as they came, of the measured columns; computes.
+
+        The columns that divide rows into groups come after these.
+        """
         return self._open(X).values()
 
     def _open(self, X: Any) -> Table:
@@ -344,10 +354,22 @@ class Fitted:
 
     def is_measured(self, rows: NDArray[np.generic]) -> NDArray[np.bool_]:
         """Return which rows of numbers and codes are measured."""
-        is_usable = np.isfinite(rows)
-        if self.measures_gaps:
-            is_usable |= np.isnan(rows)
-        return np.asarray(is_usable.all(axis=1))
+        return self.status_codes(rows) == 0
+
+    def status_codes(self, rows: NDArray[np.generic]) -> NDArray[np.int8]:
+        """Return the numbers of the statuses of rows of numbers and codes."""
+        is_small = None if self.groups is None else self.groups.small.value
+        return status_codes(
+            rows, is_small, measures_gaps=self.measures_gaps, has_groups=self.has_groups
+        )
+
+    @property
+    def most_neighbors(self) -> int:
+        """How many nominal rows a new one can be measured among, at most."""
+        n_reference = self.reference.shape.n_reference
+        if self.groups is None or "neighbors" not in self.groups.own:
+            return n_reference
+        return min(n_reference, int(self.groups.n_rows.max()))
 
     def exact_scores(
         self, rows: NDArray[np.generic]
@@ -357,7 +379,7 @@ class Fitted:
         Parameters
         ----------
         rows : ndarray of shape (n, n_features)
-            Numbers, and codes of categories.
+            Numbers, and codes of categories; with groups, then the numbers of these.
         """
         with counted():  # explanations call this often
             blocks = Table.of(rows).rows

@@ -1,5 +1,7 @@
 from .algorithm_selection import choose_space as choose_space
 from .approximate import Approximation as Approximation
+from .attribution import Attribution as Attribution
+from .attribution import Typical as Typical
 from .blocks.buckets import bucket_edges as bucket_edges
 from .blocks.buckets import bucket_tasks as bucket_tasks
 from .blocks.packing import Space as Space

@@ -8,7 +8,8 @@ r"""Build the Dask graph that finds the nearest nominal rows, and why they are s
     shares        what each column adds to the distance, on average over the nearest rows
 
     typical       shares of some rows of the reference, quantiles and frequent categories of
-                  its columns: one task
+                  its columns: one task, or one for some groups each where these are
+                  searched each by itself
 
 Neighbors are exact here, also where p-values are not. For few rows: a task keeps which rows
 its neighbors are, and gathers these from the blocks.
@@ -16,6 +17,8 @@ its neighbors are, and gathers these from the blocks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -44,6 +47,10 @@ from lpe_dask.search.plan import (
 )
 from lpe_dask.tasks import LocalValue, new_tasks, to_task
 
+#: Of how many groups a task finds what is typical: it reads all blocks, and holds the rows
+#: that say so.
+GROUPS_AT_ONCE = 16
+
 #: Of how many nearest rows shares are, where what is asked of a row names no K.
 _NEAREST_ROWS = 20
 
@@ -71,9 +78,9 @@ class Attribution(NamedTuple):
     ----------
     rows : ndarray of shape (n_queries, n_features)
         The queries, as numbers and codes of categories.
-    shares : ndarray of shape (n_queries, n_features)
-        Of each column of the input, 1 together; NaN where all distances are 0 or ``inf``,
-        or the query was not measured.
+    shares : ndarray of shape (n_queries, n_columns)
+        Of each column of the input but one of groups, 1 together; NaN where all distances
+        are 0 or ``inf``, or the query was not measured.
     nearest : ndarray of shape (n_queries, n_prepared)
         The nearest row, prepared; NaN where there is none.
     distances : ndarray of shape (n_queries,)
@@ -91,7 +98,7 @@ class Typical(NamedTuple):
 
     Attributes
     ----------
-    shares : ndarray of shape (n_features,)
+    shares : ndarray of shape (n_columns,)
         The mean shares of `Attribution` for some of them, each without itself. As if there
         was one row more, with the same share of each column: a column that is the same in
         almost all rows has a small share, and not 0.
@@ -100,6 +107,34 @@ class Typical(NamedTuple):
 
     shares: NDArray[np.float64]
     usual: TypicalValues
+
+
+@dataclass(frozen=True, slots=True)
+class TypicalSizes:
+    """How many rows of a reference, or of a group, say what is typical.
+
+    Attributes
+    ----------
+    n_features : int
+        Columns of the input.
+    n_usual : int
+        Most rows that say what is usual, drawn.
+    n_measured : int
+        Most of these, at even steps, that say which shares are typical.
+    """
+
+    n_features: int
+    n_usual: int
+    n_measured: int
+
+    def drawn(self, n_rows: int) -> NDArray[np.int64]:
+        """Return which of so many rows say what is usual, ascending."""
+        rng, n_chosen = np.random.default_rng(0), min(n_rows, self.n_usual)
+        return np.sort(rng.choice(n_rows, n_chosen, replace=False))
+
+    def measured(self, n_chosen: int) -> slice:
+        """Return which of so many chosen rows say which shares are typical."""
+        return slice(None, None, -(-n_chosen // self.n_measured))
 
 
 def list_nearest(
@@ -134,6 +169,8 @@ def attribute(
     searched: JoinInputs,
     n_shares: int,
     numbers: NDArray[np.int64] | None = None,
+    *,
+    has_groups: bool = False,
 ) -> list[Delayed]:
     """Return tasks that give the `Attribution` of the rows of a share each, in their order.
 
@@ -141,13 +178,19 @@ def attribute(
     ----------
     queries, searched, n_shares, numbers
         As for `list_nearest`.
+    has_groups : bool, default=False
+        Whether the last column has the numbers of groups, and so no share.
     """
-    own = _cut(numbers, queries)
-    return in_shares("attribute", _attribute, queries, searched, n_shares, *own)
+    own, function = _cut(numbers, queries), partial(_attribute, has_groups=has_groups)
+    return in_shares("attribute", function, queries, searched, n_shares, *own)
 
 
 def typical_task(
-    numbers: NDArray[np.int64], searched: JoinInputs, n_features: int, n_measured: int
+    numbers: NDArray[np.int64],
+    searched: JoinInputs,
+    sizes: TypicalSizes,
+    *,
+    has_groups: bool = False,
 ) -> Delayed:
     """Return the task that gives what is `Typical` of some rows of the reference.
 
@@ -156,15 +199,37 @@ def typical_task(
     numbers : ndarray of shape (n_rows,)
         Of these rows, ascending; all of them say what is usual.
     searched : JoinInputs
-    n_features : int
-        Columns of the input.
-    n_measured : int
-        Most rows, at even steps, that say which shares are typical.
+    sizes : TypicalSizes
+    has_groups : bool, default=False
+        As for `attribute`.
     """
     named, collections = searched.named()
     chosen = to_task(numbers, "lpe-chosen")
-    task = (_typical, chosen.key, n_features, n_measured, *named)
+    task = (_typical, chosen.key, sizes, has_groups, *named)
     return new_tasks("typical", [task], [chosen, *collections])[0]
+
+
+def typical_tasks_of_groups(
+    groups: Sequence[int], searched: JoinInputs, sizes: TypicalSizes
+) -> list[Delayed]:
+    """Return tasks that give what is `Typical` of the rows of groups, by their numbers.
+
+    It is what a reference of the rows of a group alone would give.
+
+    Parameters
+    ----------
+    groups : sequence of int
+        Of the groups, each of which has rows that are measured.
+    searched : JoinInputs
+        Where groups are searched each by itself.
+    sizes : TypicalSizes
+    """
+    named, collections = searched.named()
+    tasks = (
+        (_typical_of_groups, [*groups[start : start + GROUPS_AT_ONCE]], sizes, *named)
+        for start in range(0, len(groups), GROUPS_AT_ONCE)
+    )
+    return new_tasks("typical", tasks, collections)
 
 
 def _cut(
@@ -206,24 +271,82 @@ def _attribute(
     n_shares: int,
     numbers: NDArray[np.int64] | None,
     *named: Any,
+    has_groups: bool,
 ) -> Attribution:
     searched, which = JoinInputs(*named), share_of(len(rows), share, n_shares)
     prepared = searched.space.preparation.apply(rows[which])
     own = None if numbers is None else numbers[which]
-    return Attribution(rows[which], *_attributed(prepared, own, searched, rows.shape[1]))
+    found = _attributed(prepared, own, searched, rows.shape[1], has_groups=has_groups)
+    return Attribution(rows[which], *found)
 
 
 def _typical(
-    numbers: NDArray[np.int64], n_features: int, n_measured: int, *named: Any
+    numbers: NDArray[np.int64], sizes: TypicalSizes, has_groups: bool, *named: Any
 ) -> Typical:
-    searched = JoinInputs(*named)
-    rows = _gathered(searched, numbers)
-    some = slice(None, None, -(-len(rows) // n_measured))
-    shares, *_ = _attributed(rows[some], numbers[some], searched, n_features)
-    shares = shares[~np.isnan(shares).any(axis=1)]
-    even = np.full((1, n_features), 1 / n_features)
+    searched, n_features = JoinInputs(*named), sizes.n_features
+    rows, some = _gathered(searched, numbers), sizes.measured(len(numbers))
+    shares, *_ = _attributed(
+        rows[some], numbers[some], searched, n_features, has_groups=has_groups
+    )
+    return _typical_of(shares, rows, searched, n_features)
+
+
+def _typical_of_groups(
+    groups: list[int], sizes: TypicalSizes, *named: Any
+) -> list[Typical]:
+    searched, n_features = JoinInputs(*named), sizes.n_features
+    of_groups = [of[sizes.drawn(len(of))] for of in _numbers_of(searched, groups)]
+    edges = np.cumsum(list(map(len, of_groups)))[:-1]
+    rows = np.split(_gathered(searched, np.concatenate(of_groups)), edges)
+    some = [sizes.measured(len(of)) for of in of_groups]
+    # Those of all groups at once: each reading of the blocks is expensive.
+    measured = [of[which] for of, which in zip(rows, some, strict=True)]
+    numbers = [of[which] for of, which in zip(of_groups, some, strict=True)]
+    shares, *_ = _attributed(
+        np.concatenate(measured), np.concatenate(numbers), searched, n_features,
+        has_groups=True,
+    )  # fmt: skip
+    ends = np.cumsum(list(map(len, numbers)))[:-1]
+    return [
+        _typical_of(of_shares, of_rows, searched, n_features)
+        for of_shares, of_rows in zip(np.split(shares, ends), rows, strict=True)
+    ]
+
+
+def _numbers_of(searched: JoinInputs, groups: list[int]) -> list[NDArray[np.int64]]:
+    """Return the numbers of the rows of each group in the reference, ascending."""
+    found: list[list[NDArray[np.int64]]] = [[] for _ in groups]
+    for handle in searched.handles:
+        block = handle.load()
+        codes = block.rows[:, -1]
+        for of_group, group in zip(found, groups, strict=True):
+            of_group.append(block.numbers[codes == group])
+    return [np.sort(np.concatenate(of_group)) for of_group in found]
+
+
+def _typical_of(
+    shares: NDArray[np.float64],
+    rows: NDArray[np.float64],
+    searched: JoinInputs,
+    n_features: int,
+) -> Typical:
+    """Return what is typical by the shares of some rows, and these and others, prepared."""
+    n_columns, shares = shares.shape[1], shares[~np.isnan(shares).any(axis=1)]
+    even = np.full((1, n_columns), 1 / n_columns)
     usual = typical_values(searched.space.preparation, rows, n_features)
     return Typical(np.concatenate([shares, even]).mean(axis=0), usual)
+
+
+def _wanted(
+    prepared: NDArray[np.float64], searched: JoinInputs
+) -> tuple[NDArray[np.int64], int]:
+    """Return of how many nearest rows the shares of each row are, and the most of these."""
+    groups, n_neighbors = searched.space.groups, searched.search.statistic.n_neighbors
+    if groups is None or n_neighbors is None:
+        most = n_neighbors or _NEAREST_ROWS
+        return np.full(len(prepared), most), most
+    wanted, _ = groups.asked(prepared[:, -1])
+    return wanted, int(wanted.max(initial=1))
 
 
 def _attributed(
@@ -231,32 +354,45 @@ def _attributed(
     own: NDArray[np.int64] | None,
     searched: JoinInputs,
     n_features: int,
+    *,
+    has_groups: bool,
 ) -> tuple[NDArray[np.float64], ...]:
     """Return the columns of `Attribution` beside the rows, some rows at a time."""
-    n_neighbors = searched.search.statistic.n_neighbors or _NEAREST_ROWS
+    wanted, n_neighbors = _wanted(prepared, searched)
     pass_rows = listing_pass_rows(prepared.shape[1], n_neighbors)
-    shares, nearest = np.empty((len(prepared), n_features)), np.empty(prepared.shape)
+    n_columns = n_features - has_groups
+    shares, nearest = np.empty((len(prepared), n_columns)), np.empty(prepared.shape)
     distances = np.empty(len(prepared))
     for start in range(0, len(prepared), pass_rows):
         part = slice(start, start + pass_rows)
         numbers = None if own is None else own[part]
         found = _listed(prepared[part], numbers, searched, n_neighbors)
         distances[part] = found.distances[:, 0]
-        shares[part], nearest[part] = _shares(prepared[part], found, searched, n_features)
+        total, nearest[part] = _parts(
+            prepared[part], found, wanted[part], searched, n_features
+        )
+        of_columns = np.ascontiguousarray(total[:, :n_columns])
+        with np.errstate(invalid="ignore"):
+            shares[part] = of_columns / of_columns.sum(axis=1, keepdims=True)
     return shares, nearest, distances
 
 
-def _shares(
-    prepared: NDArray[np.float64], found: Nearest, searched: JoinInputs, n_features: int
+def _parts(
+    prepared: NDArray[np.float64],
+    found: Nearest,
+    wanted: NDArray[np.int64],
+    searched: JoinInputs,
+    n_features: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    r"""Return :math:`\sum_k \delta_{kc}^2 / d_k` as a share of the sum of all columns c.
+    r"""Return :math:`\sum_k \delta_{kc}^2 / d_k` of each column c.
 
     Beside it the nearest row, as each reading of the blocks is expensive. Rows at no finite
-    distance have no part in it.
+    distance have no part in it, nor has one beyond so many as are wanted.
     """
     total, nearest = np.zeros((len(prepared), n_features)), np.empty(prepared.shape)
     n_neighbors, n_at_once = found.distances.shape[1], gather_batch(*prepared.shape)
     counts = np.isfinite(found.distances) & (found.distances > 0)
+    counts &= np.arange(n_neighbors) < wanted[:, None]
     for start in range(0, n_neighbors, n_at_once):
         some = range(start, min(start + n_at_once, n_neighbors))
         others = _gathered(searched, found.numbers[:, some])
@@ -269,8 +405,7 @@ def _shares(
             with np.errstate(divide="ignore", invalid="ignore"):
                 added = parts / found.distances[:, rank, None]
             total += np.where(counts[:, rank, None], added, 0)
-    with np.errstate(invalid="ignore"):
-        return total / total.sum(axis=1, keepdims=True), nearest
+    return total, nearest
 
 
 def _listed(

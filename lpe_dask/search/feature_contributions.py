@@ -4,7 +4,8 @@ r"""Relate distances between prepared rows to the columns of the input.
     a prepared row --inverse_transform--> values of the input that become the same
     prepared rows --typical_values--> quantiles of the input, and its frequent categories
 
-A column may be two in prepared rows (both forms of a scale), and a matrix mixes all.
+A column may be two in prepared rows (both forms of a scale), and a matrix mixes all. Where
+rows are prepared by their groups, each is related by what was learned of its own group.
 """
 
 from __future__ import annotations
@@ -79,8 +80,11 @@ def squared_parts(
     Returns
     -------
     parts : ndarray of shape (n, n_features)
-        ``inf`` or NaN where the distance overflows.
+        ``inf`` or NaN where the distance overflows; NaN where nothing was learned of the
+        group of the query.
     """
+    if preparation.groups is not None:
+        return _by_group(squared_parts, preparation, (queries, rows), n_features)
     codes = np.array(preparation.categorical, np.int64)
     n_numbers, last = n_features - len(codes), queries.shape[1] - preparation.n_codes
     weights = preparation.weights_of(queries.shape[1])
@@ -126,6 +130,8 @@ def inverse_transform(
         With codes of categories as they are; NaN in a column of weight 0, and where a value
         is missing.
     """
+    if preparation.groups is not None:
+        return _by_group(inverse_transform, preparation, (prepared,), n_features)
     codes = np.array(preparation.categorical, np.int64)
     n_numbers, last = n_features - len(codes), prepared.shape[1] - preparation.n_codes
     rows = np.empty((len(prepared), n_features))
@@ -167,6 +173,25 @@ def typical_values(
     return TypicalValues(quantiles, frequent, missing)
 
 
+def _by_group(
+    function: Callable[..., NDArray[np.float64]],
+    preparation: Preparation,
+    prepared: tuple[NDArray[np.floating], ...],
+    n_features: int,
+) -> NDArray[np.float64]:
+    """Return a function of prepared rows, for those of each group by its preparation.
+
+    The groups are those of the first rows; NaN where nothing was learned of one.
+    """
+    found = np.full((len(prepared[0]), n_features), np.nan)
+    codes = preparation.group_codes(prepared[0])
+    for group in np.unique(codes[~np.isnan(codes)]).tolist():
+        which = codes == group
+        of_rows = (rows[which] for rows in prepared)
+        found[which] = function(preparation.of_group(int(group)), *of_rows, n_features)
+    return found
+
+
 def _with_left_out(
     preparation: Preparation, values: NDArray[np.float64], missing: float
 ) -> NDArray[np.float64]:
@@ -179,9 +204,12 @@ def _with_left_out(
     return complete
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=64)
 def _inverse(content: bytes, n: int) -> NDArray[np.float64]:
-    """Return the inverse of a matrix, which is asked for again and again."""
+    """Return the inverse of a matrix, which is asked for again and again.
+
+    That of each group, where there are several.
+    """
     inverse: Any = np.linalg.inv(np.frombuffer(content).reshape(n, n))
     return inverse
 

@@ -15,7 +15,7 @@ p-values. A row's bits depend on that row alone: sums go in column order, withou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,14 +163,43 @@ class Preparation:
     def is_weighted(self, n_features: int) -> NDArray[np.bool_]:
         """Return which columns of the input are measured: those with a weight above 0."""
         is_measured, n_prepared = np.ones(n_features, bool), self.n_prepared(n_features)
-        codes = list(self.categorical)
-        of_codes = self.weights_of(n_prepared)[n_prepared - self.n_codes :]
-        is_measured[codes] = of_codes[: len(codes)] != 0
+        of_codes = self.weights_of(n_prepared)[None, n_prepared - self.n_codes :]
+        is_measured[list(self.categorical)] = self.parted(of_codes)[0][0] != 0
         if self.factor is not None:
             numbers = self.number_places(n_features)
             of_forms = (self.factor != 0).reshape(-1, len(numbers))
             is_measured[numbers] = of_forms.any(axis=0)
         return is_measured
+
+    def group_codes(self, prepared: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return the codes of the groups of prepared rows, of shape (n_rows,).
+
+        Where rows have some: those of the last one of the categorical columns. NaN where
+        nothing was learned of the group.
+        """
+        of_columns, _ = self.parted(prepared[:, prepared.shape[1] - self.n_codes :])
+        codes: NDArray[np.float64] = of_columns[:, -1].astype(np.float64)
+        if self.groups is not None:
+            is_known = np.isfinite(codes) & (codes >= 0)
+            which = np.where(is_known, codes, 0).astype(np.int64)
+            codes[~(is_known & self.groups.is_known[which])] = np.nan
+        return codes
+
+    def of_group(self, group: int) -> Preparation:
+        """Return the preparation of the rows of a group, as if there were no others."""
+        if self.groups is None:
+            return self
+        own, weights = self.groups.of(group), self.groups.weights[group]
+        n_prepared = len(weights) + self.n_codes
+        return replace(
+            self,
+            scaling=own.scaling,
+            matrix=own.matrix,
+            factor=own.factor,
+            weights=np.append(weights, self.weights_of(n_prepared)[len(weights) :]),
+            fill=None if self.fill is None else self.groups.vectors["fill"][group],
+            groups=None,
+        )
 
     def weights_of(self, n_prepared: int) -> NDArray[np.float64]:
         """Return the weights of all so many prepared columns."""

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -27,9 +28,11 @@ from lpe_dask.search.attribution import (
     Attribution,
     Nearest,
     Typical,
+    TypicalSizes,
     attribute,
     list_nearest,
     typical_task,
+    typical_tasks_of_groups,
 )
 from lpe_dask.search.blocks.packing import (
     Space,
@@ -254,7 +257,11 @@ class Reference:
         return Nearest(*map(np.concatenate, zip(*found, strict=True)))
 
     def attributed(
-        self, rows: da.Array, numbers: NDArray[np.int64] | None = None
+        self,
+        rows: da.Array,
+        numbers: NDArray[np.int64] | None = None,
+        *,
+        has_groups: bool = False,
     ) -> tuple[Attribution, Typical]:
         """Return the parts of the distance of rows; computes, by an exact search.
 
@@ -262,6 +269,8 @@ class Reference:
         ----------
         rows, numbers
             As for `nearest`.
+        has_groups : bool, default=False
+            Whether the last column has the numbers of groups.
 
         Returns
         -------
@@ -272,28 +281,57 @@ class Reference:
             Computed once.
         """
         searched, shares = self._searched_in(rows)
-        tasks = attribute(rows, searched, shares, numbers)
+        tasks = attribute(rows, searched, shares, numbers, has_groups=has_groups)
         n_tasks = len(tasks)
-        if not self._typical:
-            shape, rng = self.shape, np.random.default_rng(0)
-            most = max(TYPICAL_ROWS, min(USUAL_ROWS, USUAL_NUMBERS // shape.n_features))
-            n_chosen = min(shape.n_reference, most)
-            chosen = np.sort(rng.choice(shape.n_reference, n_chosen, replace=False))
-            n_columns = shape.n_read_features
-            tasks.append(typical_task(chosen, searched, n_columns, TYPICAL_ROWS))
+        if None not in self._typical:
+            sizes = self._typical_sizes()
+            chosen = sizes.drawn(self.shape.n_reference)
+            tasks.append(typical_task(chosen, searched, sizes, has_groups=has_groups))
         found = compute(*tasks)
-        self._typical.extend(found[n_tasks:])
-        of_rows = zip(*found[:n_tasks], strict=True)
-        joined = Attribution(*map(np.concatenate, of_rows))
+        for typical in found[n_tasks:]:
+            self._typical[None] = typical
+        return self._joined(found[:n_tasks]), self._typical[None]
+
+    def attributed_in_groups(
+        self, rows: da.Array, numbers: NDArray[np.int64] | None = None
+    ) -> tuple[Attribution, dict[int | None, Typical]]:
+        """Return the same where groups are searched each by itself; computes.
+
+        What is typical is that of each group, by its number: of the groups of the rows, and
+        of others, too; not of those whose rows are not measured.
+        """
+        searched, shares = self._searched_in(rows)
+        tasks = attribute(rows, searched, shares, numbers, has_groups=True)
+        found = self._joined(compute(*tasks))
+        assert self.space.groups is not None
+        codes = np.unique(found.rows[:, -1].astype(np.float64))
+        codes = codes[codes >= 0]
+        _, is_measured = self.space.groups.asked(codes)
+        asked = {*codes[is_measured].astype(int).tolist()}
+        if new := sorted(asked - self._typical.keys()):
+            sizes = self._typical_sizes()
+            of_groups = compute(*typical_tasks_of_groups(new, searched, sizes))
+            self._typical.update(zip(new, chain(*of_groups), strict=True))
+        return found, self._typical
+
+    def _joined(self, found: Sequence[Attribution]) -> Attribution:
+        """Return what all tasks found, with the nearest rows as rows of the input."""
+        joined = Attribution(*map(np.concatenate, zip(*found, strict=True)))
         nearest = inverse_transform(
             self.space.preparation, joined.nearest, self.shape.n_read_features
         )
-        return joined._replace(nearest=nearest), self._typical[0]
+        return joined._replace(nearest=nearest)
+
+    def _typical_sizes(self) -> TypicalSizes:
+        shape = self.shape
+        n_columns = shape.n_features - self.space.preparation.separates
+        n_usual = max(TYPICAL_ROWS, min(USUAL_ROWS, USUAL_NUMBERS // n_columns))
+        return TypicalSizes(shape.n_read_features, n_usual, TYPICAL_ROWS)
 
     @cached_property
-    def _typical(self) -> list[Typical]:
-        """What `attributed` returns as that, once it is known."""
-        return []
+    def _typical(self) -> dict[int | None, Typical]:
+        """What `attributed` returns as that, once it is known, by group; None: of all."""
+        return {}
 
     def _searched_in(self, rows: da.Array) -> tuple[JoinInputs, int]:
         """Return the blocks to search exactly, kept, and how many tasks share a chunk."""

@@ -18,6 +18,7 @@ from lpe_dask.search import plan as plans
 from lpe_dask.search import reference as references
 from lpe_dask.search.attribution import (
     Attribution,
+    TypicalSizes,
     attribute,
     list_nearest,
     typical_task,
@@ -134,7 +135,8 @@ def test_typical_task__leaves_each_row_out(algorithm, data, reference):
     with dask.config.set(scheduler="sync"):
         chunks = data.draw(row_chunks(len(reference)))
         searched = searched_in(reference, algorithm, statistic, chunks)
-        task = typical_task(chosen, searched, n_features, n_measured)
+        sizes = TypicalSizes(n_features, len(chosen), n_measured)
+        task = typical_task(chosen, searched, sizes)
         (typical,) = dask.compute(task)
 
     usual = np.quantile(reference[chosen], USUAL_LEVELS, axis=0, method="inverted_cdf")
