@@ -715,6 +715,10 @@ class LPE(OutlierMixin, BaseEstimator):
         those of straight distances, as walks begin with these, and with ``graph="radius"``,
         where there is no K, those to the 20 nearest rows.
 
+        With ``by``, columns that divide rows into groups are no reasons. Where groups have
+        their own neighbors, the nearest rows are those of the group of the row, its K and
+        its scale as in `groups_`, and usual and typical_share are of this group, too.
+
         Parameters
         ----------
         X : as in `score_samples`, optional
@@ -741,7 +745,9 @@ class LPE(OutlierMixin, BaseEstimator):
             models have only scaled ones; NaN where no row is at a finite distance); share,
             NaN if all distances are 0, inf or NaN, as nothing has a share in these;
             typical_share, the mean of the shares of up to 256 nominal rows; is_spread,
-            whether no column of the row has a share of 5 %.
+            whether no column of the row has a share of 5 %. A row of a group with its own
+            neighbors that is small or unknown, and one without a group, has NaN in the
+            place of numbers, and its status (see `status`) in that of usual.
 
         Raises
         ------
@@ -802,7 +808,8 @@ class LPE(OutlierMixin, BaseEstimator):
             equally far come in the order of their places. With "geodesic" it is the
             straight distance. A model that was loaded does not know the place (NA) if
             nominal rows were drawn without a ``random_state``, or were drawn and others
-            dropped.
+            dropped. Where groups have their own neighbors, rows are of the group of the
+            row; if it has fewer than ``n``, the others have distance inf, and no place.
 
         Raises
         ------

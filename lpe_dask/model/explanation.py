@@ -282,7 +282,8 @@ def nearest_nominal(
     if rows is None:
         _warn_of_fitted_rows(found.distances[:, 0])
     distances = np.where(is_measured[:, None], found.distances, np.nan)
-    numbers = input_positions(fitted, found.numbers.ravel())
+    numbers = np.where(is_measured[:, None], found.numbers, -1).ravel()
+    numbers = input_positions(fitted, numbers)
     return pd.DataFrame(
         {
             "rank": np.tile(np.arange(1, n + 1), len(values)),

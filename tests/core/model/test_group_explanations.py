@@ -1,12 +1,16 @@
 """Reasons and nearest rows of a model with groups are those of a model of each group."""
 
 import dask
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 
 from choosing import dealt, mostly_full
 from lpe_dask import LPE
+from lpe_dask.search import attribution
+from lpe_dask.search import reference as references
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +42,8 @@ def without_groups(arguments):
 
 def of_groups(rows, by):
     """The labels and the measured columns of the rows of each group."""
-    for key, index in rows.groupby(by).groups.items():
-        key = key if isinstance(key, tuple) else (key,)
-        yield key, index, rows.loc[index].drop(columns=by)
+    for key, of_group in rows.groupby(by):
+        yield key, of_group.index, of_group.drop(columns=by)
 
 
 def chosen(rows, by, key):
@@ -115,3 +118,87 @@ def in_input(nearest, labels):
 
 def check_same(found, right):
     pd.testing.assert_frame_equal(found, right, check_exact=True)
+
+
+def test_typical__is_of_a_sample_of_the_group(monkeypatch):
+    """Drawn as a model of the group draws it, for a few groups at a time."""
+    monkeypatch.setattr(references, "TYPICAL_ROWS", 8)
+    monkeypatch.setattr(references, "USUAL_ROWS", 20)
+    monkeypatch.setattr(attribution, "GROUPS_AT_ONCE", 2)
+    nominal, new = table(500, 2).drop(columns="hour"), table(60, 3).drop(columns="hour")
+    model = LPE(by=["site"], scale="standard", calibration="loo").fit(nominal)
+
+    first = model.explain(new.iloc[:9])  # what is known of their groups is kept
+    found = model.explain(new)
+
+    check_same(found.loc[:8], first)
+    for key, _, rows in of_groups(nominal, ["site"]):
+        of_new = chosen(new, ["site"], key)
+        if len(of_new) and len(rows) >= 20:
+            alone = LPE(scale="standard", calibration="loo").fit(rows)
+            check_same(found.loc[of_new.index], alone.explain(of_new))
+
+
+@pytest.mark.parametrize("kind", ["array", "array of objects", "dask array", "dask frame"])
+def test_explain__of_all_kinds_of_tables(kind):
+    """Columns of an array have numbers, which are those of the columns that are left."""
+    nominal, new = table(300, 4), table(20, 5)
+    if kind != "dask frame":
+        site = {c: i for i, c in enumerate("abcdefghi")}
+        by = nominal["site"] if kind == "array of objects" else nominal["site"].map(site)
+        nominal["site"] = by
+        new["site"] = new["site"] if kind == "array of objects" else new["site"].map(site)
+    right = LPE(by=["site"], scale="standard").fit(nominal)
+    as_given = {
+        "array": np.asarray,
+        "array of objects": lambda frame: frame.to_numpy(object),
+        "dask array": lambda frame: da.from_array(frame.to_numpy(), chunks=(70, 5)),
+        "dask frame": lambda frame: dd.from_pandas(frame, npartitions=3),
+    }[kind]
+    named = kind == "dask frame"
+    model = LPE(by=["site"] if named else [1], scale="standard").fit(as_given(nominal))
+    columns = {c: c if named else i for i, c in enumerate(["x", "y", "kind", "hour"])}
+
+    for given, own in (((as_given(new),), (new,)), ((), ())):
+        rows = {} if given else {"rows": [0, 7, 299]}
+        found, expected = model.explain(*given, **rows), right.explain(*own, **rows)
+        expected["column"] = expected["column"].map(columns)
+        numbers = ["p_value", "statistic", "share", "typical_share", "is_spread", "column"]
+        check_same(found[numbers], expected[numbers])
+        for name in ("value", "nominal_value"):
+            np.testing.assert_array_equal(
+                found[name].astype(float), expected[name].astype(float)
+            )
+        check_same(
+            model.nearest_nominal(*given, **rows), right.nearest_nominal(*own, **rows)
+        )
+
+
+@pytest.mark.parametrize("own", [ALL, ("neighbors",), ("calibration",)])
+def test_explain__of_rows_without_a_p_value(own):
+    """It says why in the place of what is usual, where a row has no others of its group."""
+    nominal = table(300, 6).drop(columns="hour")
+    nominal.loc[[3, 200], "site"] = "few"
+    new = nominal.iloc[[0, 0, 0, 3, 0]].reset_index(drop=True)
+    new.loc[1, "site"], new.loc[2, "site"] = "never seen", None
+    new["x"] += [0.25, 0.25, 0.25, 0.25, np.nan]
+    model = LPE(by=["site"], own=own, missing="drop", n_neighbors=2).fit(nominal)
+    status = model.status(new).tolist()
+    assert status == [
+        "ok", "unknown group", "no group", "small group", "missing value"
+    ]  # fmt: skip
+
+    found, nearest = model.explain(new), model.nearest_nominal(new)
+
+    p_values = found["p_value"].to_numpy().reshape(5, 3)
+    np.testing.assert_array_equal(p_values, np.tile(model.score_samples(new), (3, 1)).T)
+    usual = found["usual"].to_numpy().reshape(5, 3).tolist()
+    has_none = "neighbors" in own
+    assert [usual[i] == [status[i]] * 3 for i in (1, 2, 3)] == [has_none] * 3
+    assert sorted(usual[4]) == sorted(usual[0])
+    assert found.loc[1:3, "typical_share"].isna().all() == has_none
+    assert found.loc[[2, 4], "share"].isna().all()
+    assert found.loc[[1, 3], "share"].isna().all() == has_none
+    assert set(found["column"]) == {"x", "y", "kind"}
+    assert nearest.loc[1:, ["distance", "nominal_row"]].isna().all(axis=None)
+    assert nearest.loc[0].notna().all(axis=None)
