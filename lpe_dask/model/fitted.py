@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
+from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
@@ -370,6 +371,10 @@ class Fitted:
         if self.groups is None or "neighbors" not in self.groups.own:
             return n_reference
         return min(n_reference, int(self.groups.n_rows.max()))
+
+    def count_new(self, rows: da.Array) -> list[Delayed]:
+        """Return the result of `ValueRanges.count_new` for rows of numbers and codes."""
+        return self.ranges.count_new(rows, has_groups=self.has_groups, **self._measured)
 
     def exact_scores(
         self, rows: NDArray[np.generic]
