@@ -207,6 +207,7 @@ def _contradictions(given: Any) -> Iterator[_Contradiction]:
     yield from _graph_contradictions(given)
     yield from _gap_contradictions(given)
     yield from _category_contradictions(given)
+    yield from _by_contradictions(given)
 
 
 def _metric_contradictions(given: Any) -> Iterator[_Contradiction]:
@@ -315,6 +316,40 @@ def _category_contradictions(given: Any) -> Iterator[_Contradiction]:
                 f"{remedy}, or leave out {other}.",
                 other, name,
             )  # fmt: skip
+
+
+def _by_contradictions(given: Any) -> Iterator[_Contradiction]:
+    by, given_by = given.by, f"by={given.by!r} (--by)"
+    for name, refused, remedy in (
+        ("algorithm", "nn_descent", "an exact algorithm ('auto')"),
+        ("metric", "geodesic", "another metric, such as 'euclidean'"),
+    ):
+        yield (
+            by is not None and getattr(given, name) == refused,
+            f"{given_by} does not go with {name}={refused!r}: groups are searched each by "
+            f"itself, which that does not do. Give {remedy}, or leave out by.",
+            "by", name,
+        )  # fmt: skip
+    categorical = given.categorical
+    in_both = [] if isinstance(categorical, str) else [*(categorical or ())]
+    in_both = [column for column in in_both if column in (by or ())]
+    yield (
+        bool(in_both),
+        f"by={by!r} and categorical={categorical!r} both name {in_both}, but columns that "
+        f"divide rows into groups are not measured. Leave them out of one of the two "
+        f"(--by, --categorical).",
+        "by", "categorical",
+    )  # fmt: skip
+    for name, is_default in (
+        ("own", {*given.own} == {*OWN}),
+        ("small_groups", given.small_groups == "nan"),
+    ):
+        yield (
+            by is None and not is_default,
+            f"{name}={getattr(given, name)!r} is about groups, but by=None. Name the "
+            f"columns that divide rows into groups (by=, --by), or leave out {name}.",
+            name, "by",
+        )  # fmt: skip
 
 
 _LEVEL = "a number between 0 and 1, both excluded"

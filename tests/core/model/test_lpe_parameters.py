@@ -65,6 +65,11 @@ def test_parameters__name_what_the_kernels_have():
             {"categorical": [0], "anomaly_log_density": np.sum},
             ("categorical", "anomaly_log_density"),
         ),
+        ({"by": [0], "algorithm": "nn_descent"}, ("by", "algorithm")),
+        ({"by": [0], "metric": "geodesic"}, ("by", "metric")),
+        ({"by": [0, 2], "categorical": [1, 2]}, ("by", "categorical")),
+        ({"own": ["neighbors"]}, ("own", "by")),
+        ({"small_groups": "pool"}, ("small_groups", "by")),
     ],
 )
 def test_check_parameters__names_the_arguments_that_it_refuses(arguments, names):
@@ -75,8 +80,27 @@ def test_check_parameters__names_the_arguments_that_it_refuses(arguments, names)
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        {"own": ["calibration", "neighbors", "scale"]},  # as JSON has the default
+        {"by": ["a"], "own": ("scale",), "small_groups": "error"},
+        {"by": ["a"], "categorical": "auto"},
+        {"by": ["a"], "categorical": ["b"]},
+        {"by": ["a"], "anomaly_log_density": np.sum},
+    ],
+)
+def test_check_parameters__takes_what_goes_with_groups(arguments):
+    check_parameters(LPE(**arguments).get_params())
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"by": "site"}, "by='site' must be a list"),
+        ({"by": [0], "algorithm": "nn_descent"}, r"Give an exact algorithm \('auto'\)"),
+        ({"by": [0], "metric": "geodesic"}, "Give another metric"),
+        ({"by": [0, 1], "categorical": [1]}, r"both name \[1\].* are not measured"),
+        ({"own": ("scale",)}, r"Name the columns .* or leave out own"),
         ({"n_neighbors": 0}, "n_neighbors=0 must be a whole number of at least 1"),
         ({"n_neighbors": 2.5}, "n_neighbors=2.5"),
         ({"n_neighbors": True}, "n_neighbors=True"),
