@@ -58,7 +58,10 @@ class RowScorer:
             `Calibration.shared`, or of its groups.
         """
         *more, known = given
-        compared = statistic if self.weigh is None else self.weigh(more.pop(0), statistic)
+        compared = statistic
+        if self.weigh is not None:
+            weighed = self.weigh(more.pop(0), statistic)
+            compared = np.where(np.isnan(statistic), statistic, weighed)
         if self.has_groups:
             p_values = known.p_values(compared, more.pop(0))
         else:
@@ -91,6 +94,11 @@ def score_table(
         RowStatus.COLUMN: RowStatus.column(codes.astype(np.int8)),
     }  # fmt: skip
     return pd.DataFrame(columns)
+
+
+def group_codes(rows: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Return the last column of rows, with the numbers of their groups."""
+    return rows[:, -1].astype(np.float64)
 
 
 def log_densities(

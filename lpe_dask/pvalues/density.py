@@ -104,7 +104,7 @@ class LikelihoodRatio:
         if values.shape != (len(rows),):
             raise ValueError(
                 f"anomaly_log_density gave an array of shape {values.shape} for rows of "
-                f"shape {rows.shape}; it must give one logarithm for each row, shape "
+                f"shape {numbers.shape}; it must give one logarithm for each row, shape "
                 f"({len(rows)},)."
             )
         is_bad = np.isnan(values) | (values == np.inf)

@@ -114,7 +114,7 @@ class GroupWeight:
     graph, includes_self
         As for `formulas.p_values`.
     weight : LikelihoodRatio, optional
-        How the statistic is weighed before it is compared.
+        How the statistic is weighed before it is compared; of rows with groups.
     """
 
     known: GroupStatistics
