@@ -490,7 +490,7 @@ def _warn_if_fdr_unreliable(
     is_ranked = scoring.scores_nominal_rows and not model.calibration.includes_self
     if scoring.fdr is None or is_ranked:  # of the latter, `prepare_scoring` has warned
         return
-    doubt = model.calibration.fdr_caveat(
+    doubt = model.fdr_caveat(
         scoring.fdr, counts["rows"] - counts["rows_nan"], counts["flagged"]
     )
     if doubt is not None:

@@ -15,14 +15,15 @@ _warned: set[float] = set()
 
 def warn_if_nothing_can_be_flagged(fitted: Fitted) -> None:
     """Warn if no p-value can be as small as the level."""
-    least = fitted.calibration.least_p_value()
+    least, sizes = fitted.calibration.least_p_value(), fitted.calibration.sizes
     if least < fitted.offset:
         return
+    in_group = " in the largest group" if len(sizes) > 1 else ""
     _warn_once(
         fitted.alpha,
         f"no row can be flagged at alpha={fitted.alpha:g}: the p-value of a row as "
-        f"anomalous as can be is {least:.3g}, with {len(fitted.calibration.values)} "
-        f"calibration rows. Raise alpha, or use more nominal rows; with graph='radius' a "
+        f"anomalous as can be is {least:.3g}, with {sizes.max()} calibration rows"
+        f"{in_group}. Raise alpha, or use more nominal rows; with graph='radius' a "
         f"larger radius; along a neighbor graph more edges (metric_params['n_neighbors'], "
         f"the graph 'union') or a lower n_neighbors.",
     )
@@ -44,16 +45,19 @@ def warn_of_false_alarms(fitted: Fitted, learned: str | None) -> None:
     learned : str, optional
         As `validity.learned_components` gives it.
     """
-    calibration, n_rows = fitted.calibration_kind, fitted.n_samples
+    calibration, n_rows, in_group = fitted.calibration_kind, fitted.n_samples, ""
+    if (groups := fitted.groups) is not None and "scale" in groups.own:
+        n_rows = int(groups.n_rows[~groups.small.value].min())
+        in_group = " of the smallest group"
     if calibration == "conformal" or learned is None or learned == UNION_GRAPH:
         return
     needed = min_rows_for_loo(learned, fitted.n_numbers)
     if n_rows >= needed:
         return
     logger.warning(
-        "calibration=%r with %s of %d columns learned from the same %d nominal rows needs "
-        "%.0f rows for false alarms to be as rare as promised: count them with "
+        "calibration=%r with %s of %d columns learned from the same %d nominal rows%s "
+        "needs %.0f rows for false alarms to be as rare as promised: count them with "
         "check_calibration (--check-calibration), or use calibration='conformal', whose "
         "promise holds for any number of rows.",
-        calibration, learned, fitted.n_numbers, n_rows, needed,
+        calibration, learned, fitted.n_numbers, n_rows, in_group, needed,
     )  # fmt: skip

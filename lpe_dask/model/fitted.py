@@ -376,6 +376,25 @@ class Fitted:
         """Return the result of `ValueRanges.count_new` for rows of numbers and codes."""
         return self.ranges.count_new(rows, has_groups=self.has_groups, **self._measured)
 
+    def fdr_caveat(self, q: float, n_rows: int, n_flagged: int) -> str | None:
+        """Return why a false discovery rate does not hold; see `Calibration.fdr_caveat`."""
+        doubt = self.calibration.fdr_caveat(q, n_rows, n_flagged)
+        if doubt is not None or self.groups is None or not n_flagged:
+            return doubt
+        if "calibration" not in self.groups.own:
+            return (
+                f"fdr={q:g} holds only if rows to score have each group as often as "
+                f"nominal rows do: groups have no calibration of their own. Give one "
+                f"(own=, --own)."
+            )
+        if self.parameters["small_groups"] == "pool" and self.groups.small.value.any():
+            return (
+                f"fdr={q:g} does not hold for rows of small and unknown groups, which are "
+                f"compared with all nominal rows. Leave them out (small_groups='nan', "
+                f"--small-groups nan)."
+            )
+        return None
+
     def exact_scores(
         self, rows: NDArray[np.generic]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

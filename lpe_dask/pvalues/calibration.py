@@ -151,10 +151,23 @@ class Calibration:
         return _p_values_of_groups, self.groups
 
     def least_p_value(self) -> float:
-        """Return the p-value of the most anomalous row possible."""
+        """Return the p-value of the most anomalous row possible, of any group."""
         is_high = self.graph == "knn"
         most = np.inf if is_high else -np.inf if self.weight is not None else 0.0
-        return float(self.function()(np.array([most]), self.values)[0])
+        if self.groups is None:
+            return float(self.function()(np.array([most]), self.values)[0])
+        weighing: GroupWeight = self.groups.value
+        groups = np.flatnonzero(weighing.known.sizes)
+        compared = np.full(len(groups), most)
+        return float(weighing.p_values(compared, groups.astype(np.float64)).min())
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many calibration rows there are: in all, or in each group that has some."""
+        if self.groups is None:
+            return np.array([len(self.values)])
+        sizes: NDArray[np.int64] = self.groups.value.known.sizes
+        return sizes[sizes > 0]
 
     def bound(self, offset: float) -> float:
         """Return the value above which a row's p-value is below ``offset``.
@@ -175,7 +188,7 @@ class Calibration:
     def fdr_caveat(self, q: float, n_rows: int, n_flagged: int) -> str | None:
         """Return why a false discovery rate does not hold; see `decisions.fdr_caveat`."""
         return decisions.fdr_caveat(
-            q, n_rows, n_flagged, len(self.values), includes_self=self.includes_self
+            q, n_rows, n_flagged, self.sizes, includes_self=self.includes_self
         )
 
 

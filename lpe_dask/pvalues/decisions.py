@@ -210,7 +210,12 @@ def discoveries(p_values: NDArray[np.number], cut_off: float) -> NDArray[np.bool
 
 
 def fdr_caveat(
-    q: float, n_rows: int, n_flagged: int, n_calibration: int, *, includes_self: int
+    q: float,
+    n_rows: int,
+    n_flagged: int,
+    n_calibration: int | NDArray[np.int64],
+    *,
+    includes_self: int,
 ) -> str | None:
     """Return the reason why a false discovery rate does not hold, or flags nothing.
 
@@ -218,15 +223,16 @@ def fdr_caveat(
     1 / (m + 1), and 0 is flagged for every q. Of N rows, R of them flagged, about
     (N - R) / (m + 1) are such rows, in addition to the share q (1 - R / N) that q allows.
     Where a row counts itself, no p-value is below 1 / (m + 1), so N / (q (m + 1)) rows must
-    have this p-value for one to be flagged.
+    have this p-value for one to be flagged. Of groups, the largest has the smallest
+    p-values; and of N rows each is taken to have as many as of the calibration rows.
 
     Parameters
     ----------
     q : float
     n_rows, n_flagged : int
         N, the rows that have a p-value, and R.
-    n_calibration : int
-        m.
+    n_calibration : int or ndarray of shape (n_groups,)
+        m, at least 1; of each group, where rows are compared with those of theirs.
     includes_self : {0, 1}
         1 for the conformal form.
 
@@ -236,24 +242,28 @@ def fdr_caveat(
         None where the sum is at most 1.1 q or nothing was flagged; in the conformal form
         where a row was flagged, or a single row could be.
     """
-    enough = math.ceil(n_rows / q)
+    enough, sizes = math.ceil(n_rows / q), np.atleast_1d(n_calibration)
+    most, in_group = int(sizes.max()), " of a group" if len(sizes) > 1 else ""
     if includes_self:
-        needed = math.ceil(n_rows / (q * (n_calibration + 1)))
+        needed = math.ceil(n_rows / (q * (most + 1)))
         if n_flagged or needed <= 1:
             return None
         return (
-            f"fdr={q:g} flags nothing: with {n_calibration} calibration rows the smallest "
-            f"p-value is {1 / (n_calibration + 1):.3g}, which at least {needed} of the "
-            f"{n_rows} rows must have for one to be flagged. To flag k rows it takes about "
-            f"{enough} / k calibration rows: give more nominal rows, or decide by alpha."
+            f"fdr={q:g} flags nothing: with {most} calibration rows{in_group} the smallest "
+            f"p-value is {1 / (most + 1):.3g}, which at least {needed} of the {n_rows} "
+            f"rows must have for one to be flagged. To flag k rows it takes about {enough} "
+            f"/ k calibration rows{in_group}: give more nominal rows, or decide by alpha."
         )
-    n_zeros = (n_rows - n_flagged) / (n_calibration + 1)
+    shares = sizes / sizes.sum()
+    n_zeros = float(((n_rows - n_flagged) * shares / (sizes + 1)).sum())
     if not n_flagged or n_zeros <= n_flagged * q * (0.1 + n_flagged / n_rows):
         return None
+    one_in = f"one in {most + 1}"
+    if in_group:
+        one_in = "one in m + 1, in a group of m calibration rows"
     return (
         f"fdr={q:g} does not hold: about {n_zeros:.3g} of the {n_rows} rows have p = 0 "
-        f"although they are nominal (one in {n_calibration + 1}), and such are flagged "
-        f"whatever fdr is; {n_flagged} are flagged in all. Use calibration='conformal', "
-        f"which keeps the rate; to flag k rows it takes about {enough} / k calibration "
-        f"rows."
+        f"although they are nominal ({one_in}), and such are flagged whatever fdr is; "
+        f"{n_flagged} are flagged in all. Use calibration='conformal', which keeps the "
+        f"rate; to flag k rows it takes about {enough} / k calibration rows{in_group}."
     )

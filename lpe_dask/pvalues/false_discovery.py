@@ -130,6 +130,12 @@ def false_discovery_control(
     themselves (`score` without nominal rows, ``p_values_``) are ranks, evenly spread
     whatever the rows are: none is flagged.
 
+    With ``by`` the rate holds over all groups together if these are conformal with their
+    own calibration: p-values of different groups are independent given the rows that are
+    searched. It does not without ``"calibration"`` in ``own``, unless rows to score have
+    each group as often as nominal rows do, nor for rows of ``small_groups="pool"``, and
+    less than otherwise with ``"loo"``, as a group has fewer nominal rows.
+
     References
     ----------
     .. [1] Y. Benjamini and Y. Hochberg, "Controlling the false discovery rate: a practical

@@ -85,6 +85,21 @@ def test_doubt__tells_its_numbers():
     assert "about 500200 / k calibration rows" in conformal
 
 
+def test_doubt__of_groups_is_about_the_largest_or_the_mix_of_all():
+    """One in m + 1 rows of a group has p = 0, and the more rows the more m it has."""
+    sizes = np.array([99, 899, 2])
+    zeros = 1000 * (99 / 1000 / 100 + 899 / 1000 / 900 + 2 / 1000 / 3)
+
+    loo = fdr_caveat(0.1, 1010, 10, sizes, includes_self=0)
+    conformal = fdr_caveat(0.1, 1010, 0, sizes, includes_self=1)
+
+    assert loo.startswith(f"fdr=0.1 does not hold: about {zeros:.3g} of the 1010 rows")
+    assert "one in m + 1, in a group of m calibration rows" in loo
+    assert "with 899 calibration rows of a group the smallest p-value is" in conformal
+    assert f"is {1 / 900:.3g}, which at least 12 of the 1010 rows must have" in conformal
+    assert fdr_caveat(0.1, 1010, 1, sizes, includes_self=1) is None
+
+
 @pytest.mark.parametrize(
     ("n_calibration", "n_anomalies", "is_found"), [(999, 99, False), (999, 100, True)]
 )
