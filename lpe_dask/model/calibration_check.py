@@ -7,13 +7,17 @@ Against one nominal set the share of new rows with ``p <= a`` is random: among t
 statistics of its calibration rows and a new row, k places are flagged, and the share is
 distributed as Beta(k, m + 1 - k). Of h rows that share it, a number is flagged that is
 distributed as BetaBinomial(h, k, m + 1 - k).
+
+Where groups have their own calibration, that is so in each, by its h and m. The number in
+all groups is a sum, which shows what is a little wrong in many groups; Holm's procedure
+over the groups shows what is wrong in a few. Half of the error goes to each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -23,6 +27,7 @@ from lpe_dask import dask_array as da
 from lpe_dask.model.calibration_split import INCLUDES_SELF
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
+from lpe_dask.model.flagged_counts import Counts, holm, total
 from lpe_dask.model.validity import n_flagged_ranks
 from lpe_dask.pvalues import check_level
 from lpe_dask.tables import NominalRows, select_rows
@@ -46,9 +51,13 @@ class CalibrationCheck:
         Rows that were scored, and those that they were compared with.
     table : DataFrame
         For each level: alpha; flagged, the rows with ``p <= alpha``, and their share;
-        lower and upper, the numbers between which that is to be expected; verdict: "holds",
-        "too many", "conservative" (fewer than lower) or "cannot be judged" (no p-value can
-        be as small).
+        lower and upper, the numbers between which that is to be expected; where groups have
+        their own calibration, odd_groups, how many have too many by themselves; verdict:
+        "holds", "too many" (more than upper, or in a group), "conservative" (fewer than
+        lower) or "cannot be judged" (no p-value can be as small).
+    odd_groups : DataFrame, optional
+        There, a line for each level and group with too many: its values, alpha, flagged,
+        held_out and calibration_rows.
     holds : bool or None
         False if any level has too many; None if none can be judged.
     """
@@ -59,6 +68,7 @@ class CalibrationCheck:
     n_calibration: int
     table: pd.DataFrame
     holds: bool | None
+    odd_groups: pd.DataFrame | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return this as what JSON knows."""
@@ -95,7 +105,8 @@ def check_calibration(
         )
     parameters, kind = fitted.parameters, fitted.calibration_kind
     # Rows other than those of the fit may have other categories: all of these are one.
-    nominal = NominalRows.of(fitted.table(X), parameters["missing"])
+    has_groups = fitted.has_groups
+    nominal = NominalRows.of(fitted.table(X), parameters["missing"], has_groups=has_groups)
     places = fitted.reference.space.preparation.categorical
     seed, size = parameters["random_state"] or 0, parameters["calibration_size"]
     kept, held_out = hold_out(nominal, fraction, seed)
@@ -110,9 +121,40 @@ def check_calibration(
         "calibration_size": size and max(1, size * len(kept) // len(nominal.rows)),
         "random_state": seed,
     }
+    if has_groups:  # the numbers of the groups are a column, the last
+        places = places[:-1]
+        search |= {"by": [fitted.n_features], "categorical": None, "small_groups": "nan"}
+        if "neighbors" in fitted.groups_own:  # each group has its own K or radius
+            settled |= {name: parameters[name] for name in ("n_neighbors", "radius")}
     model = fit_model(parameters | settled | search, kept, places=places)
+    if model.calibration.groups is not None:
+        return _judge_in_groups(fitted, model, held_out, alphas)
     (p_values,) = compute(model.p_values(held_out))
-    return judge(p_values, kind, len(model.calibration.values), alphas)
+    is_measured = ~np.isnan(p_values)  # not so of small groups
+    return judge(p_values[is_measured], kind, len(model.calibration.values), alphas)
+
+
+def _judge_in_groups(
+    fitted: Fitted, model: Fitted, held_out: da.Array, alphas: Sequence[float]
+) -> CalibrationCheck:
+    """Return the judgement on the groups of a model of rows of which some were held out."""
+    p_values, numbers = compute(model.p_values(held_out), held_out[:, -1])
+    is_measured = ~np.isnan(p_values)
+    levels, known = model.categories, model.calibration.groups
+    assert levels is not None
+    assert levels.groups is not None
+    assert known is not None
+    # What the model has as values of its groups are numbers of those of the fit.
+    of_groups = levels.groups.values.iloc[:, 0].to_numpy(np.int64)
+    codes = np.searchsorted(of_groups, numbers[is_measured].astype(np.int64))
+    check = judge_groups(
+        p_values[is_measured], codes, model.calibration_kind, known.value.known.sizes,
+        alphas,
+    )  # fmt: skip
+    assert check.odd_groups is not None
+    group = check.odd_groups.pop("group").to_numpy(np.int64)
+    values = fitted.group_values(of_groups[group])
+    return replace(check, odd_groups=pd.concat([values, check.odd_groups], axis=1))
 
 
 def judge(
@@ -139,13 +181,140 @@ def judge(
         bounds = _bounds(len(p_values), places, n_calibration, ERROR / len(alphas))
         share = flagged / max(1, len(p_values))
         lines.append((alpha, flagged, share, *bounds, _verdict(flagged, *bounds)))
-    names = ["alpha", "flagged", "share", "lower", "upper", "verdict"]
-    table = pd.DataFrame(lines, columns=names).astype({"lower": "Int64", "upper": "Int64"})
-    judged = table[table["verdict"] != _UNJUDGED]
-    holds = None if judged.empty else bool((judged["verdict"] != _BROKEN).all())
+    table = _table_of(lines, ["alpha", "flagged", "share", "lower", "upper", "verdict"])
     return CalibrationCheck(
-        calibration, is_exact, len(p_values), n_calibration, table, holds
+        calibration, is_exact, len(p_values), n_calibration, table, _holds(table)
     )
+
+
+def judge_groups(
+    p_values: NDArray[np.float64],
+    codes: NDArray[np.int64],
+    calibration: str,
+    n_calibration: NDArray[np.int64],
+    alphas: Sequence[float],
+) -> CalibrationCheck:
+    """Return the judgement on p-values of held-out nominal rows against their groups.
+
+    Parameters
+    ----------
+    p_values, codes : ndarray of shape (h,)
+        Of the rows, and the numbers of their groups.
+    calibration, alphas
+        As for `judge`.
+    n_calibration : ndarray of shape (n_groups,)
+        m of each group.
+
+    Returns
+    -------
+    check : CalibrationCheck
+        Its ``odd_groups`` have the numbers of groups, as the column "group".
+    """
+    is_exact, n_groups = bool(INCLUDES_SELF[calibration]), len(n_calibration)
+    held_out = np.bincount(codes, minlength=n_groups)
+    lines, odd = [], []
+    for alpha in alphas:
+        flagged = np.bincount(codes[p_values <= alpha], minlength=n_groups)
+        found = _FlaggedInGroups.of(flagged, held_out, n_calibration, is_exact, alpha)
+        bounds, is_odd = found.judged(ERROR / len(alphas))
+        n_flagged, n_odd = int(flagged.sum()), int(is_odd.sum())
+        verdict = _BROKEN if n_odd else _verdict(n_flagged, *bounds)
+        share = n_flagged / max(1, len(p_values))
+        lines.append((alpha, n_flagged, share, *bounds, n_odd, verdict))
+        group = np.flatnonzero(is_odd)
+        of_level = {
+            "group": group, "alpha": alpha, "flagged": flagged[group],
+            "held_out": held_out[group], "calibration_rows": n_calibration[group],
+        }  # fmt: skip
+        odd.append(pd.DataFrame(of_level))
+    names = ["alpha", "flagged", "share", "lower", "upper", "odd_groups", "verdict"]
+    table = _table_of(lines, names)
+    return CalibrationCheck(
+        calibration, is_exact, len(p_values), int(n_calibration.sum()), table,
+        _holds(table), pd.concat(odd, ignore_index=True),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FlaggedInGroups:
+    """How many held-out rows of each group are flagged, and what is to be expected.
+
+    Attributes
+    ----------
+    flagged : ndarray of shape (n_groups,)
+    kinds : ndarray of shape (n_groups,)
+        Which of ``laws`` is that of a group; -1 where none of its rows was held out.
+    laws : list of Counts
+    counts : ndarray of shape (n_laws,)
+        How many groups have each.
+    can_flag : bool
+        Whether any row could be flagged.
+    """
+
+    flagged: NDArray[np.int64]
+    kinds: NDArray[np.int64]
+    laws: list[Counts]
+    counts: NDArray[np.int64]
+    can_flag: bool
+
+    @classmethod
+    def of(
+        cls,
+        flagged: NDArray[np.int64],
+        held_out: NDArray[np.int64],
+        n_calibration: NDArray[np.int64],
+        is_exact: bool,
+        alpha: float,
+    ) -> Self:
+        """Return these of groups; groups of equal sizes have the same law."""
+        judged = np.flatnonzero(held_out)
+        sizes = np.stack([held_out[judged], n_calibration[judged]], axis=1)
+        different, kinds, counts = np.unique(
+            sizes, axis=0, return_inverse=True, return_counts=True
+        )
+        places = [_places(is_exact, m, alpha) for m in different[:, 1].tolist()]
+        laws = [
+            Counts.flagged(h, k, m)
+            for (h, m), k in zip(different.tolist(), places, strict=True)
+        ]
+        of_groups = np.full(len(flagged), -1)
+        of_groups[judged] = kinds
+        return cls(flagged, of_groups, laws, counts, any(places))
+
+    def judged(
+        self, error: float
+    ) -> tuple[tuple[int | None, int | None], NDArray[np.bool_]]:
+        """Return between which numbers the sum is, and which groups have too many.
+
+        Parameters
+        ----------
+        error : float
+            The probability that more are found although the promise holds.
+        """
+        is_odd = np.zeros(len(self.flagged), bool)
+        if not self.can_flag:
+            return (None, None), is_odd
+        judged, tails = np.flatnonzero(self.kinds >= 0), [of.tails() for of in self.laws]
+        lengths = np.array(list(map(len, tails)))
+        starts, kinds = np.cumsum(lengths) - lengths, self.kinds[judged]
+        places = np.minimum(self.flagged[judged], lengths[kinds] - 1)
+        p_values = np.concatenate(tails)[starts[kinds] + places]
+        is_odd[judged] = holm(p_values, error / 2)
+        parts = [of.times(n) for of, n in zip(self.laws, self.counts.tolist(), strict=True)]
+        together = total(parts)
+        bounds = together.quantile(error), together.quantile(1 - error / 2)
+        return bounds, is_odd
+
+
+def _table_of(lines: list[Any], names: list[str]) -> pd.DataFrame:
+    table = pd.DataFrame(lines, columns=names)
+    return table.astype({"lower": "Int64", "upper": "Int64"})
+
+
+def _holds(table: pd.DataFrame) -> bool | None:
+    """Return the verdict on all levels; None where none can be judged."""
+    judged = table[table["verdict"] != _UNJUDGED]
+    return None if judged.empty else bool((judged["verdict"] != _BROKEN).all())
 
 
 _BROKEN, _UNJUDGED = "too many", "cannot be judged"

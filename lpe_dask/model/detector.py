@@ -649,6 +649,11 @@ class LPE(OutlierMixin, BaseEstimator):
         search. Computes, and takes about as long as `fit`; with "nn_descent" as long as an
         exact search for the held-out rows takes.
 
+        With ``by``, rows of groups that are small without those that were held out are not
+        judged, and groups with their own neighbors have their K by the rule again, where it
+        was not given. Where groups have their own calibration, the number of all flagged
+        rows is judged, and that of each group by Holm's procedure.
+
         Parameters
         ----------
         X : as in `fit`, optional
@@ -666,7 +671,8 @@ class LPE(OutlierMixin, BaseEstimator):
         -------
         check : CalibrationCheck
             Its ``table`` has a line for each level, ``holds`` is the verdict on all.
-            Where the promise holds, that is found with a probability of 0.99 at least.
+            Where the promise holds, that is found with a probability of 0.99 at least. Its
+            ``odd_groups`` are those with too many false alarms.
 
         Raises
         ------

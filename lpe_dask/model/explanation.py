@@ -356,16 +356,8 @@ def _fitted_rows(fitted: Fitted, places: NDArray[np.int64]) -> tuple[pd.DataFram
     taken, p_value, of_rows = (values[back] for values in found)
     values = table.original(taken)
     if fitted.has_groups:
-        values = pd.concat([values, _group_values(fitted, taken[:, -1])], axis=1)
+        values = pd.concat([values, fitted.group_values(taken[:, -1])], axis=1)
     return _named(values.set_axis(places, axis=0), fitted), (p_value, of_rows)
-
-
-def _group_values(fitted: Fitted, codes: NDArray[np.generic]) -> pd.DataFrame:
-    """Return the values of the groups of rows, missing where there is none."""
-    assert fitted.categories is not None
-    assert fitted.categories.groups is not None
-    numbers = np.nan_to_num(codes, nan=-1).astype(np.int64)
-    return fitted.categories.groups.values.reindex(numbers).reset_index(drop=True)
 
 
 def _collect_rows(fitted: Fitted, X: Any) -> pd.DataFrame:

@@ -181,6 +181,23 @@ class Fitted:
         is_small = None if self.groups is None else self.groups.small
         return {"measures_gaps": self.measures_gaps, "is_small": is_small}
 
+    @property
+    def groups_own(self) -> frozenset[str]:
+        """What each group has for itself; nothing without groups."""
+        return frozenset() if self.groups is None else self.groups.own
+
+    def group_values(self, codes: NDArray[np.generic]) -> pd.DataFrame:
+        """Return the values of the groups of rows, missing where there is none.
+
+        In the columns that divide rows into groups.
+        """
+        assert self.categories is not None
+        assert self.categories.groups is not None
+        numbers = np.nan_to_num(codes, nan=-1).astype(np.int64)
+        values = self.categories.groups.values.reindex(numbers)
+        names = pd.Index(self.by, dtype=object, tupleize_cols=False)
+        return values.reset_index(drop=True).set_axis(names, axis=1)
+
     def groups_table(self) -> pd.DataFrame:
         """Return the attribute ``LPE.groups_``."""
         assert self.groups is not None
@@ -368,7 +385,7 @@ class Fitted:
     def most_neighbors(self) -> int:
         """How many nominal rows a new one can be measured among, at most."""
         n_reference = self.reference.shape.n_reference
-        if self.groups is None or "neighbors" not in self.groups.own:
+        if self.groups is None or "neighbors" not in self.groups_own:
             return n_reference
         return min(n_reference, int(self.groups.n_rows.max()))
 

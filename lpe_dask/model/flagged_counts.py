@@ -1,0 +1,97 @@
+r"""How many held-out nominal rows are flagged: in a group, and in all groups together.
+
+    h held-out, m calibration rows, k places --> X ~ BetaBinomial(h, k, m + 1 - k)
+    groups of equal h, m, k --power--> sums --convolved--> the sum over all groups
+
+Given the rows that are searched, groups are independent of each other. Of each distribution
+there are the numbers only that are not next to impossible, so that sums stay short.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Probability that is left out at either end of a sum.
+NEGLIGIBLE = 1e-16
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """A distribution of whole numbers.
+
+    Attributes
+    ----------
+    first : int
+        The least number.
+    shares : ndarray of shape (n_numbers,)
+        The probabilities of this one and those that follow.
+    """
+
+    first: int
+    shares: NDArray[np.float64]
+
+    @classmethod
+    def flagged(cls, n_held_out: int, places: int, n_calibration: int) -> Self:
+        """Return the distribution in a group; see `calibration_check`."""
+        if places == 0:
+            return cls(0, np.ones(1))
+        from scipy.stats import betabinom  # takes half a second, and 50 MiB
+
+        law = betabinom(n_held_out, places, n_calibration + 1 - places)
+        return cls(0, law.pmf(np.arange(n_held_out + 1)))
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return the distribution of the sum of independent numbers."""
+        shares = np.convolve(self.shares, other.shares)
+        return Counts(self.first + other.first, shares).trimmed()
+
+    def times(self, n: int) -> Counts:
+        """Return that of the sum of n, at least 1, such numbers."""
+        half = self.trimmed() if n == 1 else self.times(n // 2) + self.times(n // 2)
+        return half + self.trimmed() if n > 1 and n % 2 else half
+
+    def trimmed(self) -> Counts:
+        """Return the same without what is next to impossible."""
+        below, above = np.cumsum(self.shares), np.cumsum(self.shares[::-1])
+        start = int(np.searchsorted(below, NEGLIGIBLE))
+        stop = len(above) - int(np.searchsorted(above, NEGLIGIBLE))
+        return Counts(self.first + start, self.shares[start:stop])
+
+    def quantile(self, level: float) -> int:
+        """Return the least number up to which there is at least this probability."""
+        place = int(np.searchsorted(np.cumsum(self.shares), level))
+        return self.first + min(place, len(self.shares) - 1)
+
+    def tails(self) -> NDArray[np.float64]:
+        """Return the probabilities of at least each number, and 0 for what is beyond."""
+        tails = np.cumsum(self.shares[::-1])[::-1]
+        return np.append(np.minimum(tails, 1.0), 0.0)
+
+
+def total(parts: list[Counts]) -> Counts:
+    """Return the distribution of the sum of independent numbers, at least one."""
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        parts = [a + b for a, b in pairs] + parts[len(parts) // 2 * 2 :]
+    return parts[0]
+
+
+def holm(p_values: NDArray[np.float64], error: float) -> NDArray[np.bool_]:
+    """Return which hypotheses Holm rejects, with this probability to reject a right one.
+
+    Examples
+    --------
+    >>> holm(np.array([0.02, 0.9, 0.004]), 0.05)
+    array([ True, False,  True])
+    """
+    order = np.argsort(p_values, kind="stable")
+    n = len(p_values)
+    is_kept = p_values[order] > error / (n - np.arange(n))
+    n_rejected = int(np.argmax(is_kept)) if is_kept.any() else n
+    is_rejected = np.zeros(n, bool)
+    is_rejected[order[:n_rejected]] = True
+    return is_rejected
