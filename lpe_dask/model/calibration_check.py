@@ -268,15 +268,14 @@ class _FlaggedInGroups:
     ) -> Self:
         """Return these of groups; groups of equal sizes have the same law."""
         judged = np.flatnonzero(held_out)
-        sizes = np.stack([held_out[judged], n_calibration[judged]], axis=1)
+        most = int(n_calibration.max(initial=0)) + 1
         different, kinds, counts = np.unique(
-            sizes, axis=0, return_inverse=True, return_counts=True
-        )
-        places = [_places(is_exact, m, alpha) for m in different[:, 1].tolist()]
-        laws = [
-            Counts.flagged(h, k, m)
-            for (h, m), k in zip(different.tolist(), places, strict=True)
-        ]
+            held_out[judged] * most + n_calibration[judged],
+            return_inverse=True, return_counts=True,
+        )  # fmt: skip
+        sizes = [divmod(of, most) for of in different.tolist()]
+        places = [_places(is_exact, m, alpha) for _, m in sizes]
+        laws = [Counts.flagged(h, k, m) for (h, m), k in zip(sizes, places, strict=True)]
         of_groups = np.full(len(flagged), -1)
         of_groups[judged] = kinds
         return cls(flagged, of_groups, laws, counts, any(places))

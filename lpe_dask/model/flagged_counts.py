@@ -14,6 +14,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaln
 
 #: Probability that is left out at either end of a sum.
 NEGLIGIBLE = 1e-16
@@ -39,10 +40,10 @@ class Counts:
         """Return the distribution in a group; see `calibration_check`."""
         if places == 0:
             return cls(0, np.ones(1))
-        from scipy.stats import betabinom  # takes half a second, and 50 MiB
-
-        law = betabinom(n_held_out, places, n_calibration + 1 - places)
-        return cls(0, law.pmf(np.arange(n_held_out + 1)))
+        numbers, others = np.arange(n_held_out + 1), n_calibration + 1 - places
+        ways = -np.log(n_held_out + 1) - betaln(n_held_out - numbers + 1, numbers + 1)
+        odds = betaln(numbers + places, n_held_out - numbers + others)
+        return cls(0, np.exp(ways + odds - betaln(places, others)))
 
     def __add__(self, other: Counts) -> Counts:
         """Return the distribution of the sum of independent numbers."""
@@ -51,8 +52,11 @@ class Counts:
 
     def times(self, n: int) -> Counts:
         """Return that of the sum of n, at least 1, such numbers."""
-        half = self.trimmed() if n == 1 else self.times(n // 2) + self.times(n // 2)
-        return half + self.trimmed() if n > 1 and n % 2 else half
+        if n == 1:
+            return self.trimmed()
+        half = self.times(n // 2)
+        even = half + half
+        return even + self if n % 2 else even
 
     def trimmed(self) -> Counts:
         """Return the same without what is next to impossible."""
