@@ -51,12 +51,11 @@ class ColumnValues:
         ``table`` has the rows to score; None where these are the nominal ones.
         """
         model = self.model
-        has_others = model.n_dropped > 0 or model.measures_gaps or model.has_groups
-        if table is None and has_others:
+        if table is None and (model.n_dropped > 0 or model.measures_gaps):
             table = model.table(self.frame)
         if table is None:
             return None
-        return model.count_new(table.rows)
+        return model.ranges.count_new(table.rows, measures_gaps=model.measures_gaps)
 
     def nominal(self) -> list[NominalColumn]:
         """Return the values of nominal rows in each column."""
@@ -65,7 +64,7 @@ class ColumnValues:
         rare = dict(zip(places, ranges.rare, strict=True))
         return [
             NominalColumn(self._name(name), self.model.n_samples, rare.get(place))
-            for place, name in enumerate(self.frame.columns[: self.model.n_features])
+            for place, name in enumerate(self.frame.columns)
         ]
 
     def section(self, stats: PartStats) -> list[dict[str, Any]]:

@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
-from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
@@ -181,6 +180,16 @@ class Fitted:
         is_small = None if self.groups is None else self.groups.small
         return {"measures_gaps": self.measures_gaps, "is_small": is_small}
 
+    def groups_table(self) -> pd.DataFrame:
+        """Return the attribute ``LPE.groups_``."""
+        assert self.groups is not None
+        assert self.categories is not None
+        assert self.categories.groups is not None
+        return self.groups.table(
+            self.categories.groups.values, self.by, self.alpha, self.n_neighbors,
+            self.radius,
+        )  # fmt: skip
+
     @property
     def groups_own(self) -> frozenset[str]:
         """What each group has for itself; nothing without groups."""
@@ -197,16 +206,6 @@ class Fitted:
         values = self.categories.groups.values.reindex(numbers)
         names = pd.Index(self.by, dtype=object, tupleize_cols=False)
         return values.reset_index(drop=True).set_axis(names, axis=1)
-
-    def groups_table(self) -> pd.DataFrame:
-        """Return the attribute ``LPE.groups_``."""
-        assert self.groups is not None
-        assert self.categories is not None
-        assert self.categories.groups is not None
-        return self.groups.table(
-            self.categories.groups.values, self.by, self.alpha, self.n_neighbors,
-            self.radius,
-        )  # fmt: skip
 
     @property
     def n_numbers(self) -> int:
@@ -388,10 +387,6 @@ class Fitted:
         if self.groups is None or "neighbors" not in self.groups_own:
             return n_reference
         return min(n_reference, int(self.groups.n_rows.max()))
-
-    def count_new(self, rows: da.Array) -> list[Delayed]:
-        """Return the result of `ValueRanges.count_new` for rows of numbers and codes."""
-        return self.ranges.count_new(rows, has_groups=self.has_groups, **self._measured)
 
     def fdr_caveat(self, q: float, n_rows: int, n_flagged: int) -> str | None:
         """Return why a false discovery rate does not hold; see `Calibration.fdr_caveat`."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.tables.row_status import status_codes
-from lpe_dask.tasks import LocalValue, new_tasks, to_task
+from lpe_dask.tasks import new_tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,7 @@ class ValueRanges:
     Attributes
     ----------
     low, high : tuple of float
-        The least and the largest number of each column; of codes, too, but not of the
-        numbers of groups.
+        The least and the largest number of each column; of codes, too.
     rare : tuple of tuple of int
         How many categories of each categorical column occur once, and twice or more.
     """
@@ -32,25 +31,11 @@ class ValueRanges:
     high: tuple[float, ...]
     rare: tuple[tuple[int, int], ...]
 
-    def count_new(
-        self,
-        rows: da.Array,
-        *,
-        is_small: LocalValue | None = None,
-        measures_gaps: bool = False,
-        has_groups: bool = False,
-    ) -> list[Delayed]:
-        """Return a task for each block of rows, which gives what `new_values` does.
-
-        Parameters are those of `row_status.status_codes`.
-        """
-        function = partial(
-            new_values, ranges=self, measures_gaps=measures_gaps, has_groups=has_groups
-        )
-        small = None if is_small is None else to_task(is_small, "lpe-small-groups")
-        key = None if small is None else small.key
-        blocks = ((function, (rows.name, i, 0), key) for i in range(rows.numblocks[0]))
-        return new_tasks("unseen", blocks, [rows, *([] if small is None else [small])])
+    def count_new(self, rows: da.Array, *, measures_gaps: bool = False) -> list[Delayed]:
+        """Return a task for each block of rows, which gives what `new_values` does."""
+        function = partial(new_values, ranges=self, measures_gaps=measures_gaps)
+        blocks = ((function, (rows.name, i, 0)) for i in range(rows.numblocks[0]))
+        return new_tasks("unseen", blocks, [rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +92,14 @@ def ranges_of(blocks: Sequence[BlockRanges]) -> ValueRanges:
 
 
 def new_values(
-    rows: NDArray[np.generic],
-    is_small: NDArray[np.bool_] | None,
-    ranges: ValueRanges,
-    *,
-    measures_gaps: bool = False,
-    has_groups: bool = False,
+    rows: NDArray[np.generic], ranges: ValueRanges, *, measures_gaps: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
     """Return how many values of each column are missing, and how many no nominal row has.
 
-    The latter are numbers beyond the least or the largest, and codes of -1. And the
-    numbers of the statuses of the rows; other parameters as for `status_codes`. The numbers
-    of groups, which are the last column where there are any, do not count.
+    The latter are numbers beyond the least or the largest, and codes of -1. And the numbers
+    of the statuses of the rows, ``measures_gaps`` as for `status_codes`.
     """
-    codes = status_codes(rows, is_small, measures_gaps=measures_gaps, has_groups=has_groups)
-    rows = rows[:, :-1] if has_groups else rows
     is_known = np.isfinite(rows)
     is_unseen = (rows < np.array(ranges.low)) | (rows > np.array(ranges.high))
     n_missing, n_unseen = (~is_known).sum(axis=0), (is_unseen & is_known).sum(axis=0)
-    return n_missing, n_unseen, codes
+    return n_missing, n_unseen, status_codes(rows, measures_gaps=measures_gaps)

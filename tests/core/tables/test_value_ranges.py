@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.tables.row_status import status_codes, status_names
+from lpe_dask.tables.row_status import status_codes
 from lpe_dask.tables.value_ranges import (
     BlockRanges,
     ValueRanges,
     ranges_of,
 )
-from lpe_dask.tasks import LocalValue
 
 #: Two columns of numbers, and the codes of one of categories.
 ROWS = st.lists(
@@ -64,41 +63,6 @@ def test_unseen__are_counted_as_defined(nominal, rows, chunk):
         low, high = ranges.low[place], ranges.high[place]
         assert missing[place] == len(column) - len(finite)
         assert unseen[place] == sum(not low <= value <= high for value in finite)
-
-
-def test_unseen__does_not_count_the_numbers_of_groups():
-    """They say which status a row has that has all its values."""
-    rows = np.array(
-        [[0.0, 0], [2.0, 1], [np.nan, -1], [0.5, -1], [0.5, np.nan], [np.inf, np.nan]]
-    )
-    ranges, small = (
-        ValueRanges((0.0,), (1.0,), ()),
-        LocalValue(np.array([False, True]), "s"),
-    )
-
-    with dask.config.set(scheduler="sync"):
-        counted = dask.compute(
-            *ranges.count_new(da.from_array(rows, (4, 2)), is_small=small, has_groups=True)
-        )
-
-    missing, unseen, codes = map(np.concatenate, zip(*counted, strict=True))
-    assert (missing.tolist(), unseen.tolist()) == ([1, 1], [1, 0])
-    assert status_names(codes).tolist() == [
-        "ok", "small group", "missing value", "unknown group", "no group", "infinite value"
-    ]  # fmt: skip
-
-
-def test_models__have_no_ranges_of_the_columns_of_groups():
-    rows = np.random.default_rng(0).integers(0, 9, (40, 3)) / 2
-    rows[:, 1] = 50 + np.arange(40) % 2
-
-    fitted = fitted_of(LPE(3, by=[1]).fit(rows))
-    table = fitted.table(np.array([[99.0, 50.0, 1.0], [1.0, 77.0, -9.0]]))
-    with dask.config.set(scheduler="sync"):
-        (counts,) = dask.compute(*fitted.count_new(table.rows))
-
-    assert fitted.ranges.low == tuple(rows[:, [0, 2]].min(axis=0))
-    assert [of.tolist() for of in counts] == [[0, 0], [1, 1], [0, 4]]
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int16, np.uint8, np.bool_])
