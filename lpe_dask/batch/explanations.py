@@ -57,7 +57,7 @@ class ExplanationInput:
     Attributes
     ----------
     rows : dask DataFrame
-        The columns to measure.
+        The columns to measure; after them those that divide rows into groups.
     kept : FileTable
         The columns to carry over, in the same partitions.
     labels : sequence of tuple
@@ -88,7 +88,7 @@ class ExplanationInput:
             As `top_anomalies` gives them.
         q_values : ndarray of shape (n,), optional
         """
-        values, kept = self._select(top, model.minima.places)
+        values, kept = self._select(top, model)
         parts, places = top["part"].to_numpy(), top["place"].to_numpy()
         fitted = None
         if self.sizes is not None:
@@ -123,29 +123,30 @@ class ExplanationInput:
         return section, reasons_file(explanation, rows)
 
     def _select(
-        self, top: pd.DataFrame, exact: Sequence[int]
+        self, top: pd.DataFrame, model: Fitted
     ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
         """Return the rows and the columns that identify them, in the order of the places.
 
-        Columns at the places in ``exact`` are objects: no partition makes floats of others.
+        Columns with minima are objects: no partition makes floats of others.
         """
         keys, frame = frame_tasks(self.rows)
-        names = self._identifying_columns()
+        names = self._identifying_columns(model.n_features)
         chosen = dict(iter(top.groupby("part")["place"]))
         tasks = (
             (take, keys[i], self.kept.parts[i], places.to_numpy(), names)
             for i, places in chosen.items()
         )
         frames, lists = zip(*compute(*new_tasks("take", tasks, [frame])), strict=True)
-        objects = dict.fromkeys(self.rows.columns[list(exact)], object)
+        exact = list(model.minima.places)
+        objects = dict.fromkeys(self.rows.columns[exact], object)
         values = pd.concat([of.astype(objects) for of in frames], ignore_index=True)
         kept = [*chain(*lists)]
         order = np.argsort(np.concatenate([places.index for places in chosen.values()]))
         return values.iloc[order].reset_index(drop=True), [kept[i] for i in order]
 
-    def _identifying_columns(self) -> list[str]:
+    def _identifying_columns(self, n_features: int) -> list[str]:
         """Return the first columns to carry over that are neither measured nor private."""
-        measured = {*map(str, self.rows.columns), *self.private}
+        measured = {*map(str, self.rows.columns[:n_features]), *self.private}
         names = [*self.kept.index_columns, *map(str, self.kept.columns)]
         return [name for name in names if name not in measured][:MAX_ID_COLUMNS]
 

@@ -813,8 +813,8 @@ class LPE(OutlierMixin, BaseEstimator):
             distance, in scaled units, NaN for a row that is not measured. Rows that are
             equally far come in the order of their places. With "geodesic" it is the
             straight distance. A model that was loaded does not know the place (NA) if
-            nominal rows were drawn without a ``random_state``, or were drawn and others
-            dropped. Where groups have their own neighbors, rows are of the group of the
+            nominal rows were drawn without a ``random_state``, or within groups, or were
+            drawn and others dropped. Where groups have their own neighbors, rows are of the group of the
             row; if it has fewer than ``n``, the others have distance inf, and no place.
 
         Raises
