@@ -814,8 +814,9 @@ class LPE(OutlierMixin, BaseEstimator):
             equally far come in the order of their places. With "geodesic" it is the
             straight distance. A model that was loaded does not know the place (NA) if
             nominal rows were drawn without a ``random_state``, or within groups, or were
-            drawn and others dropped. Where groups have their own neighbors, rows are of the group of the
-            row; if it has fewer than ``n``, the others have distance inf, and no place.
+            drawn and others dropped. Where groups have their own neighbors, rows are of the
+            group of the row; if it has fewer than ``n``, the others have distance inf, and
+            no place.
 
         Raises
         ------
