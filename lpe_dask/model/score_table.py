@@ -109,8 +109,3 @@ def log_densities(
     logs = np.full(len(rows), np.nan)
     logs[is_finite] = weight.log_densities(rows[is_finite])
     return logs
-
-
-def group_codes(rows: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Return the numbers of the groups of rows, which are their last column."""
-    return rows[:, -1].astype(np.float64)

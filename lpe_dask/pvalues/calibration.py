@@ -140,16 +140,6 @@ class Calibration:
         """Return `formulas.p_values` with the arguments of this calibration."""
         return partial(p_values, graph=self.graph, includes_self=self.includes_self)
 
-    def row_function(self) -> tuple[Any, LocalValue]:
-        """Return a function of what is compared of rows to their p-values, and of a value.
-
-        That is the value beside it; where rows are compared with those of their group, a
-        third argument has the numbers of these, as float64.
-        """
-        if self.groups is None:
-            return self.function(), self.shared
-        return _p_values_of_groups, self.groups
-
     def least_p_value(self) -> float:
         """Return the p-value of the most anomalous row possible, of any group."""
         is_high = self.graph == "knn"
@@ -199,12 +189,6 @@ def _weighed(
     rows: NDArray[np.generic], statistic: NDArray[np.float64], weight: LikelihoodRatio
 ) -> NDArray[np.float64]:
     return weight(rows, statistic)
-
-
-def _p_values_of_groups(
-    compared: NDArray[np.float64], weighing: GroupWeight, codes: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    return weighing.p_values(compared, codes)
 
 
 def _own_p_values(
