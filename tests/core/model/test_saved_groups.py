@@ -1,6 +1,7 @@
 """Models with groups on disk: the same bits, values of the same types, fits that resume."""
 
 import datetime
+import json
 
 import dask
 import dask.dataframe as dd
@@ -17,14 +18,17 @@ from lpe_dask.batch.api import fit_job
 from lpe_dask.batch.runs import Run
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.fitting import fit_model
-from lpe_dask.model.persistence import checkpoint
+from lpe_dask.model.persistence import checkpoint, manifest
+from lpe_dask.model.persistence.group_arrays import _are_usable
 from lpe_dask.model.persistence.group_columns import (
     StoredColumn,
     are_ascending,
     values_of,
     words_of,
 )
+from lpe_dask.model.persistence.manifest import MANIFEST_NAME
 from lpe_dask.model.row_ids import input_positions
+from lpe_dask.storage.numeric_parquet import StoredFile
 from lpe_dask.tables import DATES
 from problems import log_bell
 
@@ -158,6 +162,15 @@ def test_load__of_a_model_whose_parameters_were_changed(tmp_path):
     assert loaded.get_params() == model.get_params()
 
 
+def test_load__with_a_group_all_of_whose_rows_were_dropped(tmp_path):
+    rows = NOMINAL.copy()
+    rows.loc[rows["site"] == "small", "x"] = np.nan
+    model = fitted(rows, missing="drop")
+    assert model.groups_.set_index("site").loc["small", "nominal_rows"] == 0
+
+    assert_same(reloaded(model, tmp_path / "model"), model)
+
+
 VALUES = {
     "text": ["b", "", "\n\"'", "ü", "\ud800", "x" * 3000],
     "whole numbers": [3, -1, 2**62],
@@ -258,6 +271,66 @@ def test_input_positions__of_a_loaded_model(own, tmp_path):
 
     assert expected.tolist() == [i for i in range(N_ROWS) if i not in (0, 17)]
     assert found.tolist() == ([-1] * (N_ROWS - 2) if own == ALL else expected.tolist())
+
+
+# Made by a stranger: beside what test_manifest.py has
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "why"),
+    [("dates", -(2**63), "a missing date"), ("booleans", 2, "no truth values")],
+)
+def test_stored_column__of_numbers_that_are_no_values(kind, number, why):
+    with pytest.raises(ValueError, match=why):
+        StoredColumn(kind).values(np.array([number]), 1)
+
+
+#: Values and ranks of two runs of knots, and of how many rows they are.
+KNOTS = [0.0, 1.0, 5.0], [0, 8, 4], [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("values", "ranks", "n_sampled", "expected"),
+    [
+        (*KNOTS, True),
+        ([0.0, 0.0, 5.0], *KNOTS[1:], False),
+        ([0.0, np.nan, 5.0], *KNOTS[1:], False),
+        ([0.0, 1.0, np.inf], *KNOTS[1:], False),
+        ([-1.7e308, 1.7e308, 5.0], *KNOTS[1:], False),
+        ([0.0, 5e-324, 5.0], *KNOTS[1:], False),
+        (KNOTS[0], [8, 8, 4], KNOTS[2], False),
+        (KNOTS[0], [-1, 8, 4], KNOTS[2], False),
+        (KNOTS[0], [0, 9, 4], KNOTS[2], False),
+        (KNOTS[0], [0, 8, 9], KNOTS[2], False),
+        (*KNOTS[:2], [4, 0], False),
+        (*KNOTS[:2], [4, 2**31], False),
+    ],
+)
+def test_are_usable__as_knots_of_one_column(values, ranks, n_sampled, expected):
+    """A run of none, which a group has of which nothing was learned, is between them."""
+    starts, of_runs = np.array([0, 2, 2, 3]), np.insert(n_sampled, 1, 0)
+
+    assert _are_usable(np.array(values), np.array(ranks), starts, of_runs) is expected
+
+
+@pytest.mark.parametrize("radius", [0.0, -1.0, np.inf, 1e9])
+def test_load__of_a_strange_radius(radius, tmp_path):
+    model = fitted(**MODELS["own radius"])
+    model.save(tmp_path / "model")
+    (path,) = (tmp_path / "model").glob("data-*/groups.parquet")
+    table = pd.read_parquet(path)
+    assert (table["radius"] > 0).all()
+    columns = {name: table[name].to_numpy() for name in table}
+    columns["radius"] = np.full(len(table), radius)
+    content = json.loads((tmp_path / "model" / MANIFEST_NAME).read_text())
+    file = StoredFile.write(str(path), columns)
+    content["files"][path.name] = {"n_bytes": file.n_bytes, "sha256": file.sha256}
+    del content["sha256"]
+    signed = {"sha256": manifest._digest(content), **content}
+    (tmp_path / "model" / MANIFEST_NAME).write_text(json.dumps(signed))
+
+    with pytest.raises(ValueError, match=r"groups.parquet has a radius that is out of"):
+        lpe_dask.load(tmp_path / "model")
 
 
 # Fits that resume
