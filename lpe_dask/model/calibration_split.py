@@ -157,8 +157,7 @@ class GroupedSplit(_Split):
     n_rows : int
         Nominal rows.
     calibration, calibration_pool, reference : ndarray, optional
-        As those of `CalibrationSplit`. Rows of small groups are measured only where all
-        rows are, and none is compared with them.
+        As those of `CalibrationSplit`.
     """
 
     kind: str
@@ -177,7 +176,8 @@ class GroupedSplit(_Split):
         """As that of `CalibrationSplit`."""
         if self.is_held_out:
             return 0
-        return self.n_rows if self.calibration_pool is None else len(self.calibration_pool)
+        pool = self.calibration_pool
+        return self.n_reference if pool is None else len(pool)
 
     @property
     def n_reference(self) -> int:

@@ -184,9 +184,7 @@ class FitPlan:
                 f"none of their rows could be judged. Give more rows a group, a larger "
                 f"alpha, or other columns (by=, --by)."
             )
-        division = GroupedSplit(
-            kind, len(codes), groups.calibration, groups.calibration_pool, groups.reference
-        )
+        division = groups.division()
         if "neighbors" not in groups.own:
             statistic = _statistic(parameters, division, given[1])
         elif parameters["graph"] == "radius":
@@ -225,6 +223,13 @@ class FitPlan:
         return None if groups is None else groups.is_small[groups.codes]
 
     @property
+    def measures_all(self) -> bool:
+        """Whether other rows than the calibration rows have no statistic, or are none."""
+        if self.groups is None or "neighbors" not in self.groups.own:
+            return self.division.calibration is None
+        return self.division.kind == "loo" and self.parameters["calibration_size"] is None
+
+    @property
     def learns_groups(self) -> bool:
         """Whether anything is learned of each group by itself."""
         own = frozenset() if self.groups is None else self.groups.own
@@ -236,11 +241,7 @@ class FitPlan:
 
     def with_groups(self, groups: GroupPlan) -> Self:
         """Return the plan with groups of which some more are small."""
-        division = GroupedSplit(
-            groups.kind, len(groups.codes), groups.calibration, groups.calibration_pool,
-            groups.reference,
-        )  # fmt: skip
-        return replace(self, groups=groups, division=division)
+        return replace(self, groups=groups, division=groups.division())
 
     def learn_groups(
         self, rows: da.Array, labels: Sequence[str], places: Sequence[int]
@@ -447,7 +448,13 @@ def fit_model(
         reference=reference,
         calibration=calibration,
         nominal_scores=NominalScores.of(
-            given.reread, nominal, plan.division, statistic, compared, plan.small_rows
+            given.reread,
+            nominal,
+            plan.division,
+            statistic,
+            compared,
+            plan.small_rows,
+            is_whole=plan.measures_all,
         ),
         nominal=given.kind,
         division=plan.division.kept(),
@@ -492,10 +499,12 @@ def _calibration(
     """Return the calibration, and what it compares of the measured rows themselves."""
     includes_self, groups = INCLUDES_SELF[plan.division.kind], plan.groups
     if groups is None or "calibration" not in groups.own:
-        values = compared if groups is None else compared[groups.compared]
+        values = compared
+        if groups is not None:
+            values = compared[~groups.is_small[groups.measured_codes]]
         return Calibration.of(graph, includes_self, weight, np.sort(values)), compared
-    codes = groups.codes if groups.calibration is None else groups.codes[groups.calibration]
-    is_known = groups.compared
+    codes = groups.measured_codes
+    is_known = ~groups.is_small[codes]
     known = GroupStatistics.of(compared[is_known], codes[is_known], len(groups.n_rows))
     own = known.p_values(
         compared, codes.astype(np.float64), np.ones(len(codes), bool),
@@ -532,12 +541,12 @@ class _Search:
 
         Of groups of which nothing can be learned the rows are not measured.
         """
-        division = self.plan.division
+        division, groups = self.plan.division, self.plan.groups
         # Were the rows to measure among those a scaling is learned from, they would no
         # longer be exchangeable with new ones.
         rows = self.nominal.rows
         if division.is_held_out:
-            rows = self._part(division.reference)()
+            rows = self._part((groups or division).reference)()
         given = rows, self.labels, self.places
         if not self.plan.learns_groups:
             return self.plan.learn_preparation(*given, self.nominal.sample), self
@@ -565,7 +574,10 @@ class _Search:
             return self._indexed(self._reference(searched, preparation)), statistic
         reference = self._reference(searched, preparation)
         if not division.is_held_out:
-            numbers = np.arange(reference.shape.n_reference) if numbers is None else numbers
+            if numbers is None:
+                numbers = np.arange(reference.shape.n_reference)
+            elif division.reference is not None:
+                numbers = np.searchsorted(division.reference, numbers)
             tasks: Any = reference.nominal_tasks
         else:
             tasks = partial(_tasks_of_rows, reference, rows)

@@ -15,7 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.model.calibration_split import CalibrationSplit, split_calibration
+from lpe_dask.model.calibration_split import (
+    CalibrationSplit,
+    GroupedSplit,
+    split_calibration,
+)
 from lpe_dask.model.lpe_parameters import neighbors_by_rule, radius_by_rule
 
 #: Why a group is small.
@@ -45,8 +49,8 @@ class GroupPlan:
     why_small : ndarray of shape (n_groups,)
         Text; "" for groups that are not small.
     calibration, calibration_pool, reference : ndarray, optional
-        Numbers of rows, ascending, as those of `CalibrationSplit`. Where all rows are
-        measured, also those of small groups are, which none is compared with.
+        Numbers of rows, ascending, as those of `CalibrationSplit`, also of small groups,
+        but for ``calibration`` where that is not None.
     """
 
     kind: str
@@ -68,10 +72,30 @@ class GroupPlan:
         return np.asarray(self.why_small != "")
 
     @property
-    def compared(self) -> NDArray[np.bool_]:
-        """Which of the measured rows others are compared with, of shape (m,)."""
-        codes = self.codes if self.calibration is None else self.codes[self.calibration]
-        return ~self.is_small[codes]
+    def measured_codes(self) -> NDArray[np.int32]:
+        """The codes of the rows that are measured, of shape (m,)."""
+        measured = self.division().calibration
+        return self.codes if measured is None else self.codes[measured]
+
+    def division(self) -> GroupedSplit:
+        """Return which rows are measured, and which are searched.
+
+        Groups that are searched each by itself are without those that are small, of which
+        nothing may be known: none of their rows is asked for.
+        """
+        parts = [self.calibration, self.calibration_pool, self.reference]
+        if "neighbors" in self.own and self.is_small.any():
+            every = np.arange(len(self.codes))
+            is_split = self.kind == "split"
+            parts = [
+                self._of_large(every if of is None else of)
+                if i != 1 or is_split else None
+                for i, of in enumerate(parts)
+            ]  # fmt: skip
+        return GroupedSplit(self.kind, len(self.codes), *parts)
+
+    def _of_large(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return rows[~self.is_small[self.codes[rows]]]
 
     def without(self, why: Mapping[int, str]) -> GroupPlan:
         """Return the plan in which some more groups are small, for these reasons."""

@@ -101,6 +101,8 @@ class NominalScores:
         statistic: NDArray[np.float64],
         compared: NDArray[np.float64],
         is_small: NDArray[np.bool_] | None = None,
+        *,
+        is_whole: bool,
     ) -> NominalScores:
         """Return the scores that fit has given its rows.
 
@@ -115,20 +117,23 @@ class NominalScores:
             Of the calibration rows.
         is_small : ndarray of shape (n_rows,), optional
             Which finite rows belong to small groups.
+        is_whole : bool
+            Whether no other rows can be measured.
         """
         n_input = sum(nominal.input_chunks)
         kept = np.arange(n_input)
         if nominal.is_kept is not None:
             kept = kept[nominal.is_kept]
-        is_all = division.calibration is None
+        is_all, is_every = division.calibration is None, division.reference is None
+        is_every &= is_whole
         places = kept if is_all else kept[division.calibration]
         whole = weighed = _scatter(statistic, places, n_input)
         if compared is not statistic:
             weighed = _scatter(compared, places, n_input)
         return cls(
             whole, weighed, nominal.input_chunks,
-            None if is_all else reread,
-            None if is_all else _numbered(kept, division.reference, n_input),
+            None if is_whole else reread,
+            None if is_every else _numbered(kept, division.reference, n_input),
             nominal.checksums,
             _statuses(nominal.statuses, kept, is_small, n_input),
         )  # fmt: skip

@@ -63,15 +63,13 @@ def _searched(fitted: Fitted) -> NDArray[np.int64] | None:
     own = fitted.nominal_scores
     if isinstance(own, NominalScores) and own.numbers is not None:
         return np.flatnonzero(own.numbers.value >= 0)
-    is_drawn = fitted.reference.shape.n_reference < fitted.n_samples
-    if fitted.n_dropped == 0:
-        if not is_drawn:
-            return np.arange(fitted.n_samples)
-        division = fitted.division
-        if not isinstance(division, CalibrationSplit) or division.random_state is None:
-            return None
-        return replace(division).reference  # a copy, which does not stay with the numbers
-    statistic = (own.columns() or {}).get("statistic")  # NaN for what was dropped
+    n_reference, division = fitted.reference.shape.n_reference, fitted.division
+    if fitted.n_dropped == 0 and n_reference == fitted.n_samples:
+        return np.arange(n_reference)
+    if fitted.n_dropped == 0 and isinstance(division, CalibrationSplit):
+        # Of a copy, as it does not stay with the numbers.
+        return None if division.random_state is None else replace(division).reference
+    # NaN for what was dropped, and for rows of small groups.
+    statistic = (own.columns() or {}).get("statistic")
     places = np.empty(0, int) if statistic is None else np.flatnonzero(~np.isnan(statistic))
-    # Rows of small groups may not be measured, either.
-    return places if len(places) == fitted.n_samples else None
+    return places if len(places) == n_reference else None

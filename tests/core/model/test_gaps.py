@@ -227,9 +227,9 @@ def test_runs__measure_gaps_and_name_them(tmp_path, with_nominal):
     summary = lpe_dask.score_files(data, out, nominal=path, alpha=0.3, **given)
 
     n_infinite = int(with_nominal)
-    assert summary["p_value_status"] == {
-        "ok": summary["rows"] - n_infinite, "missing value": 0, "infinite value": n_infinite
-    }  # fmt: skip
+    counts = {name: n for name, n in summary["p_value_status"].items() if n > 0}
+    expected = {"ok": summary["rows"] - n_infinite, "infinite value": n_infinite}
+    assert counts == {name: n for name, n in expected.items() if n > 0}
     done = invoke("explain", out)
     assert done.exit_code == 0
     assert "=missing (" in done.output
