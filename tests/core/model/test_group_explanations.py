@@ -9,7 +9,7 @@ import pytest
 
 from choosing import dealt, mostly_full
 from lpe_dask import LPE
-from lpe_dask.search import attribution
+from lpe_dask.search import Preparation, attribution
 from lpe_dask.search import reference as references
 
 
@@ -202,3 +202,14 @@ def test_explain__of_rows_without_a_p_value(own):
     assert set(found["column"]) == {"x", "y", "kind"}
     assert nearest.loc[1:, ["distance", "nominal_row"]].isna().all(axis=None)
     assert nearest.loc[0].notna().all(axis=None)
+
+
+def test_is_weighted__tells_gaps_from_the_code_of_the_group():
+    """In prepared rows gaps, here without weight, are between categories and the group."""
+    weights = np.array([1.0, 1.0, 0.0, 1.0])  # a number, a category, a gap, the group
+    prepared = Preparation(
+        categorical=(1, 2), weights=weights, fill=np.zeros(1), separates=True
+    )
+
+    assert prepared.is_weighted(3).tolist() == [True, True, True]
+    assert prepared.group_codes(np.array([[0.5, 7.0, 1.0, 4.0]])).tolist() == [4.0]
