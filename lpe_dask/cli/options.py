@@ -204,7 +204,7 @@ def _model_option(name: str) -> Callable[[Any], Any]:
         given["type"] = click.Choice([choice or "none" for choice in parameter.choices])
         default = default or "none"
         given["callback"] = _none_from_text
-    if default is not None:
+    if default is not None and kind is not _columns_or_auto:  # its help says it
         given["default"] = default
     return click.option(f"--{name.replace('_', '-')}", help=parameter.help, **given)
 

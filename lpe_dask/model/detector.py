@@ -46,7 +46,7 @@ from lpe_dask.model.arguments import (
     SmallGroupsChoice,
 )
 from lpe_dask.model.labels import margin
-from lpe_dask.model.lpe_parameters import check_choice, reject_unknown_arguments
+from lpe_dask.model.lpe_parameters import as_lists, check_choice, reject_unknown_arguments
 from lpe_dask.storage import redact_errors
 
 if TYPE_CHECKING:
@@ -1023,8 +1023,9 @@ def score(
     output : {"p_values", "frame"}, default="p_values"
         "frame": the table of `LPE.score_frame`, by one search as well.
     **arguments
-        Of `LPE`. Without ``scale`` a log line says which column makes up over 90 % of the
-        typical distance between nominal rows, if one does; with ``scale=None`` none does.
+        Of `LPE`; ``by`` may be the name of one column. Without ``scale`` a log line says
+        which column makes up over 90 % of the typical distance between nominal rows, if one
+        does; with ``scale=None`` none does.
 
     Returns
     -------
@@ -1055,6 +1056,7 @@ def score(
     Name: p_value, dtype: float64
     """
     reject_unknown_arguments("score", arguments)
+    arguments = as_lists(arguments)
     check_choice("output", output, ("p_values", "frame"))
     data = tables.with_csv(data, csv)
     nominal = None if nominal is None else tables.with_csv(nominal, csv)
@@ -1062,7 +1064,9 @@ def score(
     advises = "scale" not in arguments
     learned = data if nominal is None else nominal
     if measured is not None:
-        learned = tables.select_columns(learned, measured, model.categorical)
+        learned = tables.select_columns(
+            learned, measured, model.categorical, model.by or ()
+        )
     if nominal is None:
         model._fit(learned, for_own=True, advises=advises)
         if output == "frame":
@@ -1070,6 +1074,6 @@ def score(
         return model.p_values_
     # The model knows which columns of a CSV are text, and all columns but some.
     if columns is not None and not tables.is_path_like(data):
-        data = tables.select_columns(data, columns, model.categorical)
+        data = tables.select_columns(data, columns, model.categorical, model.by or ())
     model._fit(learned, advises=advises)
     return model.score_frame(data) if output == "frame" else model.score_samples(data)

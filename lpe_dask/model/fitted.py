@@ -51,7 +51,9 @@ from lpe_dask.tables import (
     map_several,
     map_to_frame,
     map_values,
+    names_at,
     open_features,
+    read_frame,
     status_codes,
     with_columns_last,
 )
@@ -261,7 +263,7 @@ class Fitted:
         columns = self.columns
         if self.has_groups:
             if columns is None:
-                X = with_columns_last(X, self.by)
+                X = with_columns_last(X, self.by, are_positions=True)
             else:
                 columns = [*columns, *self.by]
         table = Table.of(X, columns, self.categories, minima=self.minima)
@@ -277,11 +279,16 @@ class Fitted:
         self, data: str | Sequence[str], columns: Sequence[Any] | None
     ) -> tuple[FileTable, Any]:
         """Return a table in files, and of it the frame of columns that are measured."""
-        kinds = None if self.categories is None else self.categories.kinds
-        table, rows = open_features(data, columns, self.columns, kinds=kinds)
-        if len(rows.columns) != self.n_features:
+        kinds, by = None, self.by
+        if self.categories is not None:
+            kinds = self.categories.kinds_among(self.n_features + len(by))
+        if by and self.columns is None:
+            by = names_at(by, read_frame(data).columns)
+        table, rows = open_features(data, columns, self.columns, kinds=kinds, by=by)
+        n_measured = len(rows.columns) - len(by)
+        if n_measured != self.n_features:
             raise ValueError(
-                f"{table.place} has {len(rows.columns)} columns to measure, but the "
+                f"{table.place} has {n_measured} columns to measure, but the "
                 f"model was fitted on {self.n_features}. Name that many (columns=, "
                 f"--columns)."
             )

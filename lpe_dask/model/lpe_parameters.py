@@ -526,6 +526,7 @@ def checked_parameters(
         As `check_parameters`.
     """
     reject_unknown_arguments(function, arguments)
+    arguments = as_lists(arguments)
     defaults = {name: known.default for name, known in PARAMETERS.items()}
     parameters = defaults | dict(arguments)
     check_parameters(parameters)
@@ -543,6 +544,12 @@ def exact_level(parameters: Mapping[str, Any]) -> float:
     """Return up to which p-value rows are measured exactly where neighbors are missed."""
     recheck = parameters["recheck"]
     return float(parameters["alpha"] if recheck is None else recheck)
+
+
+def as_lists(arguments: Mapping[str, Any]) -> Any:
+    """Return arguments of `LPE` with a list where ``by`` is the name of one column."""
+    by = arguments.get("by")
+    return {**arguments, "by": [by]} if isinstance(by, str) else arguments
 
 
 def reject_unknown_arguments(function: str, arguments: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from .exact_numbers import ColumnOffsets as ColumnOffsets
 from .feature_files import open_features as open_features
 from .group_levels import DATES as DATES
 from .group_levels import GroupLevels as GroupLevels
+from .group_levels import names_at as names_at
 from .group_levels import with_columns_last as with_columns_last
 from .group_levels import without_columns as without_columns
 from .interop import from_library as from_library
@@ -34,6 +35,7 @@ from .table_files import FileTable as FileTable
 from .table_files import Paths as Paths
 from .table_files import as_paths as as_paths
 from .table_files import is_path_like as is_path_like
+from .table_files import read_frame as read_frame
 from .value_ranges import ValueRanges as ValueRanges
 from .value_types import BOOLEAN as BOOLEAN
 from .value_types import TEXT as TEXT

@@ -82,6 +82,11 @@ class Categories:
         """What the values of each column are, by its position; None where it has none."""
         return dict(zip(self.places, map(kind_of_levels, self.levels), strict=True))
 
+    def kinds_among(self, n_columns: int) -> dict[int, str | None]:
+        """Return the same of so many columns, the last of which divide rows into groups."""
+        of_groups = [] if self.groups is None else self.groups.level_kinds
+        return {**self.kinds, **dict(enumerate(of_groups, n_columns - self.n_by))}
+
     def __sizeof__(self) -> int:
         """Return about how many bytes it takes: larger ones are not sent inside graphs."""
         levels = (str(level) for of_column in self.levels for level in of_column)

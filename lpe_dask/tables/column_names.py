@@ -70,6 +70,23 @@ def resolve_names(given: Iterable[Any], names: Iterable[Any]) -> list[Any]:
     return [meant(name) for name in given]
 
 
+def resolve_by(by: Iterable[Any], names: Iterable[Any]) -> list[Any]:
+    """Return the names of the columns that divide rows into groups, as `resolve_names`.
+
+    Raises
+    ------
+    ValueError
+        If one is not there.
+    """
+    by, names = list(by), list(names)
+    chosen = resolve_names(by, names)
+    if missing := [name for name in chosen if name not in names]:
+        raise ValueError(
+            f"by={by} names {missing}, but the columns are {names}. Correct it (by=, --by)."
+        )
+    return chosen
+
+
 def split_names(text: str) -> list[str]:
     """Return names that were separated by commas, those with commas in quotes as in CSV.
 

@@ -9,26 +9,29 @@ from typing import Any
 import pandas as pd
 from dask.base import is_dask_collection
 
-from lpe_dask.tables.column_names import check_names, positions_by_name
+from lpe_dask.tables.column_names import check_names, positions_by_name, resolve_by
 from lpe_dask.tables.column_selection import ExcludedColumns
 from lpe_dask.tables.interop import ConvertedTable, as_table
-from lpe_dask.tables.table_files import is_path_like, read_frame
+from lpe_dask.tables.table_files import is_path_like, read_frame, with_last
 
 
 def select_columns(
     X: Any,
     columns: Sequence[Any] | ExcludedColumns,
     categorical: str | Sequence[Any] | None = None,
+    by: Sequence[Any] = (),
 ) -> Any:
     """Return the table ``X``, or that in the files it names, with these columns only.
 
-    Those of a CSV that are named in ``categorical`` are text.
+    And with those that divide rows into groups, ``by``, after them. Columns of a CSV that
+    are named there, or in ``categorical``, are text.
     """
     if is_path_like(X):
-        X = read_frame(X, columns=columns, categorical=categorical)
-    X = as_table(X, None if isinstance(columns, ExcludedColumns) else columns)
+        X = read_frame(X, columns=columns, categorical=categorical, by=by)
+    named = None if isinstance(columns, ExcludedColumns) else with_last(columns, by)
+    X = as_table(X, named)
     if isinstance(X, ConvertedTable):
-        return replace(X, frame=select_columns(X.frame, columns))
+        return replace(X, frame=select_columns(X.frame, columns, by=by))
     if not is_frame(X):
         given = f"columns={columns}"
         if isinstance(columns, ExcludedColumns):
@@ -39,6 +42,7 @@ def select_columns(
         )
     if isinstance(columns, ExcludedColumns):
         columns = columns.of(X.columns)
+    columns = with_last(columns, resolve_by(by, X.columns))
     places = positions_by_name(X.columns)
     missing = [name for name in columns if name not in places]
     if missing:

@@ -57,6 +57,7 @@ def open_files(
     columns: Sequence[Any] | None,
     kinds: Mapping[int, str | None],
     categorical: str | Sequence[Any] | None,
+    by: Sequence[Any],
     given: Mapping[str, Any],
 ) -> tuple[list[CsvBlock], pa.Schema, dict[str, str]]:
     """Return the blocks of a table, and its schema.
@@ -74,6 +75,8 @@ def open_files(
         What some of these are, by their position: as in `table_files.open_table`.
     categorical : {None, "auto"} or sequence of str
         Columns whose values are categories: those that are named are text, or booleans.
+    by : sequence of str
+        Columns that divide rows into groups: likewise.
     given : mapping
         Options, as `CsvOptions.given` returns them.
 
@@ -100,12 +103,12 @@ def open_files(
     if columns is not None:
         measured = resolve_names(columns, [*measured, *keys[0]])
     kind_of = {n: kinds.get(i) for i, n in enumerate(measured) if n not in keys[0]}
-    if categorical is not None and not isinstance(categorical, str):
-        # A code such as 007 is no number, whatever the others look like.
-        named = {*resolve_names(categorical, measured)} & kind_of.keys()
-        for name in named & {*first.names}:
-            if not pa.types.is_boolean(sample.schema.field(name).type):
-                kind_of[name] = TEXT
+    named = [] if categorical is None or isinstance(categorical, str) else categorical
+    # A code such as 007 is no number, whatever the others look like.
+    texts = {*resolve_names([*named, *by], measured)} & {*first.names}
+    for name in texts & kind_of.keys():
+        if not pa.types.is_boolean(sample.schema.field(name).type):
+            kind_of[name] = TEXT
     first.check([n for n, kind in kind_of.items() if kind != TEXT], columns)
     schema = pa.schema(
         [(f.name, _type(f, kind_of)) for f in sample.schema if f.name not in differing]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lpe_dask.tables.column_names import resolve_names
+from lpe_dask.tables.column_names import resolve_by, resolve_names
 from lpe_dask.tables.column_selection import ExcludedColumns
 from lpe_dask.tables.columns import select_columns
+from lpe_dask.tables.group_levels import with_columns_last
 from lpe_dask.tables.numeric import check_numeric
 from lpe_dask.tables.table_files import (
     FileTable,
@@ -15,6 +16,7 @@ from lpe_dask.tables.table_files import (
     format_paths,
     open_table,
     resolve_columns,
+    with_last,
 )
 from lpe_dask.tables.value_types import check_value_types, column_label
 from lpe_dask.tasks import meta_of
@@ -27,10 +29,12 @@ def open_features(
     *,
     categorical: str | Sequence[Any] | None = None,
     kinds: Mapping[int, str | None] | None = None,
+    by: Sequence[Any] = (),
 ) -> tuple[FileTable, Any]:
     """Return a table in files, and the frame of its columns to measure.
 
-    These are numbers, but for categorical columns. Errors name the files.
+    These are numbers, but for categorical columns; after them are those that divide rows
+    into groups. Errors name the files.
 
     Parameters
     ----------
@@ -43,23 +47,34 @@ def open_features(
         The categorical columns of nominal rows.
     kinds : mapping of int to str or None, optional
         Those of rows to score, by position, and what the nominal rows have there, as far as
-        that is known: see `Categories.kinds`.
+        that is known: see `Categories.kinds_among`.
+    by : sequence
+        Columns that divide rows into groups.
     """
-    kinds, given = kinds or {}, resolve_columns(path, given, categorical)
-    table = open_table(path, names if given is None else given, kinds, categorical)
+    given = resolve_columns(path, given, categorical, by)
+    asked = names if given is None else given
+    read = None if asked is None else with_last(asked, by)
+    # What nominal rows have there says how those of other rows are read.
+    table = open_table(path, read, kinds, categorical, by if kinds is None else ())
     frame = table.frame()
     chosen = names if given is None else resolve_names(given, frame.columns)
+    kinds = kinds or {}
     try:
+        of_groups = resolve_by(by, [*frame.columns, *table.differing])
         if chosen is None:
-            chosen = table.default_columns(categorical)
+            chosen = table.default_columns(categorical, by=by)
+        chosen = with_last(chosen, of_groups)
         table.check_same(chosen)
         frame = select_columns(frame, chosen)
         if len(frame.columns) == 0:
             raise ValueError("no columns to measure. Name some (columns=, --columns).")
+        if by:
+            frame = with_columns_last(frame, by)
         found = table.kinds(list(frame.columns))
-        places = {*kinds, *table.categorical_kinds(frame, categorical)}
+        measured = frame[list(frame.columns)[: len(frame.columns) - len(by)]]
+        places = {*kinds, *table.categorical_kinds(measured, categorical)}
         check_value_types(found, list(map(column_label, frame.columns)), kinds)
-        check_numeric(meta_of(frame), but=places)
+        check_numeric(meta_of(measured), but=places)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{format_paths(path)}: {error}") from error
     return table, frame

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from lpe_dask.tables.arrays import as_array
 from lpe_dask.tables.categories import distinct
-from lpe_dask.tables.column_names import resolve_names
+from lpe_dask.tables.column_names import resolve_by
 from lpe_dask.tables.column_survey import survey_parts
 from lpe_dask.tables.columns import is_frame, select_columns
-from lpe_dask.tables.interop import ConvertedTable
+from lpe_dask.tables.interop import ConvertedTable, as_table
 from lpe_dask.tables.sources import Source
+from lpe_dask.tables.table_files import is_path_like, read_frame
 from lpe_dask.tables.value_types import (
     BOOLEAN,
     LEVEL_TYPES,
@@ -67,6 +68,11 @@ class GroupLevels:
     values: pd.DataFrame
     n_rows: NDArray[np.int64]
     refuses_unknown: bool = False
+
+    @property
+    def level_kinds(self) -> list[str | None]:
+        """What each column has, as `Categories.kinds` says it; None for dates."""
+        return [kind if kind in LEVEL_TYPES else None for kind in self.kinds]
 
     def __len__(self) -> int:
         """Return the number of groups."""
@@ -110,31 +116,36 @@ class GroupLevels:
         return np.append(numbers, np.nan)[found.numbers]
 
 
-def with_columns_last(X: Any, by: Sequence[Any]) -> Any:
+def with_columns_last(X: Any, by: Sequence[Any], *, are_positions: bool = False) -> Any:
     """Return a table with the columns that divide rows into groups after all others.
 
     Parameters
     ----------
-    X : as `as_table` returns it
+    X : array-like, DataFrame, dask array, dask DataFrame, or path or paths
     by : sequence
         Names of columns, or positions for an array.
+    are_positions : bool, default=False
+        Whether they are positions also in a table that has names.
 
     Raises
     ------
     ValueError
         If one is not there, or no other is left to be measured.
     """
+    X = read_frame(X) if is_path_like(X) else as_table(X)
     if isinstance(X, ConvertedTable):
-        return replace(X, frame=with_columns_last(X.frame, by))
+        frame = with_columns_last(X.frame, by, are_positions=are_positions)
+        return replace(X, frame=frame)
     if is_frame(X):
         names = list(X.columns)
-        chosen = resolve_names(by, names)
-        _check_by(by, chosen, names)
+        by = names_at(by, names) if are_positions else by
+        chosen = resolve_by(by, names)
+        _check_any_left(by, chosen, names)
         return select_columns(X, [*(n for n in names if n not in chosen), *chosen])
     X = as_array(X)
     X = X if is_dask_collection(X) else np.asarray(X)
     columns = list(range(X.shape[1] if X.ndim == 2 else 0))
-    _check_by(by, by, columns)
+    _check_any_left(by, resolve_by(by, columns), columns)
     return X[:, [*(i for i in columns if i not in by), *by]]
 
 
@@ -151,12 +162,12 @@ def without_columns(X: Any, by: Sequence[Any]) -> Any:
     return X[:, : -len(by)]
 
 
-def _check_by(by: Sequence[Any], chosen: Sequence[Any], columns: list[Any]) -> None:
-    if missing := [name for name in chosen if name not in columns]:
-        raise ValueError(
-            f"by={list(by)} names {missing}, but the columns are {columns}. Correct it "
-            f"(by=, --by)."
-        )
+def names_at(places: Sequence[int], names: Sequence[Any]) -> list[Any]:
+    """Return the names of columns at these positions, as far as there are so many."""
+    return [names[place] if place < len(names) else place for place in places]
+
+
+def _check_any_left(by: Sequence[Any], chosen: Sequence[Any], columns: list[Any]) -> None:
     if len(columns) == len({*chosen}):
         raise ValueError(
             f"by={list(by)} names all columns, so that none is left to be measured. Give "

@@ -82,7 +82,7 @@ class NominalTable:
         X = given = as_table(X)  # once: a stream cannot be read again
         is_in_files = is_path_like(X)
         if is_in_files:
-            X = read_frame(X, categorical=categorical)
+            X = read_frame(X, categorical=categorical, by=by)
         groups = None
         if by:
             X = with_columns_last(X, by)

@@ -154,7 +154,10 @@ class Table:
             For a number that float64 cannot hold; of Dask collections in tasks.
         """
         coded = categories or Categories()
-        source = open_source(X, fitted_columns, coded.kinds)
+        kinds = coded.kinds
+        if fitted_columns is not None:
+            kinds = coded.kinds_among(len(fitted_columns))
+        source = open_source(X, fitted_columns, kinds)
         meta = source.meta.iloc[:, : source.meta.shape[1] - coded.n_by]
         if meta.shape[1] == 0:
             raise ValueError(

@@ -29,7 +29,7 @@ from dask.utils import natural_sort_key
 from lpe_dask.storage import check_regular, redact, redact_and_hash, retried
 from lpe_dask.tables import csv_tables, parquet_files
 from lpe_dask.tables.categorical_columns import possible_places
-from lpe_dask.tables.column_names import resolve_names
+from lpe_dask.tables.column_names import resolve_by, resolve_names
 from lpe_dask.tables.column_selection import ExcludedColumns
 from lpe_dask.tables.compressed import COMPRESSED
 from lpe_dask.tables.csv_blocks import CsvBlock
@@ -129,16 +129,22 @@ class FileTable:
                 raise ValueError(self.differing[name])
 
     def default_columns(
-        self, categorical: str | Sequence[Any] | None, but: ExcludedColumns = _ALL
+        self,
+        categorical: str | Sequence[Any] | None,
+        but: ExcludedColumns = _ALL,
+        by: Sequence[Any] = (),
     ) -> list[Any]:
         """Return the columns to measure where none are named; a log line says others.
 
-        Keys of folders are measured only if they are named.
+        Keys of folders are measured only if they are named. The columns that divide rows
+        into groups, ``by``, are none of them.
         """
+        of_groups = resolve_names(by, self.columns)
         chosen = but.of([*self.columns, *self.differing])
         if self._is_status_of_output(chosen):
             chosen.remove(RowStatus.COLUMN)
             logger.info("%s of an earlier output is not measured", RowStatus.COLUMN)
+        chosen = [name for name in chosen if name not in of_groups]
         self.check_same(chosen)
         named = () if categorical is None or categorical == "auto" else categorical
         named = resolve_names(named, self.schema.names)
@@ -270,6 +276,7 @@ def open_table(
     columns: Sequence[Any] | None = None,
     kinds: Mapping[int, str | None] | None = None,
     categorical: str | Sequence[Any] | None = None,
+    by: Sequence[Any] = (),
 ) -> FileTable:
     """Return the table at ``path``; reads footers of Parquet, or the beginning of a CSV.
 
@@ -288,6 +295,8 @@ def open_table(
     categorical : {None, "auto"} or sequence, optional
         Categorical columns of nominal rows: those of a CSV that are named are text, but
         for booleans.
+    by : sequence, optional
+        Columns that divide nominal rows into groups: likewise.
 
     Raises
     ------
@@ -304,7 +313,7 @@ def open_table(
     if formats == {"csv"}:
         given = getattr(path, "csv", {})
         blocks, schema, differing = csv_tables.open_files(
-            filesystem, names, columns, kinds or {}, categorical, given
+            filesystem, names, columns, kinds or {}, categorical, by, given
         )
         return FileTable(files, blocks, schema, None, differing)
     raise ValueError(
@@ -319,17 +328,24 @@ def read_frame(
     columns: Sequence[Any] | ExcludedColumns | None = None,
     kinds: Mapping[int, str | None] | None = None,
     categorical: str | Sequence[Any] | None = None,
+    by: Sequence[Any] = (),
 ) -> Any:
     """Return the table at ``path`` as a Dask DataFrame; as `open_table`.
 
-    Without ``columns``, keys in names of folders only if they are ``categorical``.
+    Without ``columns``, keys in names of folders only if they are ``categorical``. The
+    columns that divide rows into groups, ``by``, are there besides.
     """
-    columns = resolve_columns(path, columns, categorical)
-    table = open_table(path, columns, kinds, categorical)
+    columns = resolve_columns(path, columns, categorical, by)
     if columns is not None:
-        table.check_same(columns)
+        columns = with_last(columns, by)
+    table = open_table(path, columns, kinds, categorical, by)
+    of_groups = resolve_by(by, [*table.columns, *table.differing])
+    if columns is not None:
+        table.check_same([*columns, *of_groups])
         return table.frame()
-    chosen, frame = table.default_columns(categorical), table.frame()
+    table.check_same(of_groups)
+    chosen, frame = table.default_columns(categorical, by=by), table.frame()
+    chosen += of_groups
     return frame if chosen == table.columns else frame[chosen]
 
 
@@ -337,6 +353,7 @@ def resolve_columns(
     path: Paths,
     columns: Sequence[Any] | ExcludedColumns | None,
     categorical: str | Sequence[Any] | None,
+    by: Sequence[Any] = (),
 ) -> Sequence[Any] | None:
     """Return columns of the table at ``path`` by their names; None: all.
 
@@ -344,7 +361,12 @@ def resolve_columns(
     """
     if not isinstance(columns, ExcludedColumns):
         return columns
-    return open_table(path, ()).default_columns(categorical, columns)
+    return open_table(path, ()).default_columns(categorical, columns, by)
+
+
+def with_last(columns: Sequence[Any], by: Sequence[Any]) -> list[Any]:
+    """Return columns, and after them those that divide rows into groups."""
+    return [*(name for name in columns if name not in by), *by]
 
 
 def is_path_like(X: Any) -> bool:
