@@ -87,6 +87,24 @@ def resolve_by(by: Iterable[Any], names: Iterable[Any]) -> list[Any]:
     return chosen
 
 
+def with_last(columns: Iterable[Any], by: Iterable[Any]) -> list[Any]:
+    """Return columns to measure, and after them those that divide rows into groups.
+
+    Raises
+    ------
+    ValueError
+        If one is named as both.
+    """
+    columns, by = list(columns), list(by)
+    if in_both := [name for name in columns if name in by]:
+        raise ValueError(
+            f"by={by} and columns={columns} both name {in_both}, but columns that divide "
+            f"rows into groups are not measured. Leave them out of one of the two (by=, "
+            f"--by; columns=, --columns)."
+        )
+    return [*columns, *by]
+
+
 def split_names(text: str) -> list[str]:
     """Return names that were separated by commas, those with commas in quotes as in CSV.
 

@@ -9,10 +9,15 @@ from typing import Any
 import pandas as pd
 from dask.base import is_dask_collection
 
-from lpe_dask.tables.column_names import check_names, positions_by_name, resolve_by
+from lpe_dask.tables.column_names import (
+    check_names,
+    positions_by_name,
+    resolve_by,
+    with_last,
+)
 from lpe_dask.tables.column_selection import ExcludedColumns
 from lpe_dask.tables.interop import ConvertedTable, as_table
-from lpe_dask.tables.table_files import is_path_like, read_frame, with_last
+from lpe_dask.tables.table_files import is_path_like, read_frame
 
 
 def select_columns(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lpe_dask.tables.column_names import resolve_by, resolve_names
+from lpe_dask.tables.column_names import resolve_by, resolve_names, with_last
 from lpe_dask.tables.column_selection import ExcludedColumns
 from lpe_dask.tables.columns import select_columns
 from lpe_dask.tables.group_levels import with_columns_last
@@ -16,7 +16,6 @@ from lpe_dask.tables.table_files import (
     format_paths,
     open_table,
     resolve_columns,
-    with_last,
 )
 from lpe_dask.tables.value_types import check_value_types, column_label
 from lpe_dask.tasks import meta_of

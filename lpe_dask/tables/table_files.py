@@ -29,7 +29,7 @@ from dask.utils import natural_sort_key
 from lpe_dask.storage import check_regular, redact, redact_and_hash, retried
 from lpe_dask.tables import csv_tables, parquet_files
 from lpe_dask.tables.categorical_columns import possible_places
-from lpe_dask.tables.column_names import resolve_by, resolve_names
+from lpe_dask.tables.column_names import resolve_by, resolve_names, with_last
 from lpe_dask.tables.column_selection import ExcludedColumns
 from lpe_dask.tables.compressed import COMPRESSED
 from lpe_dask.tables.csv_blocks import CsvBlock
@@ -362,11 +362,6 @@ def resolve_columns(
     if not isinstance(columns, ExcludedColumns):
         return columns
     return open_table(path, ()).default_columns(categorical, columns, by)
-
-
-def with_last(columns: Sequence[Any], by: Sequence[Any]) -> list[Any]:
-    """Return columns, and after them those that divide rows into groups."""
-    return [*(name for name in columns if name not in by), *by]
 
 
 def is_path_like(X: Any) -> bool:
