@@ -6,4 +6,7 @@ from .density import LikelihoodRatio as LikelihoodRatio
 from .false_discovery import adjustment as adjustment
 from .false_discovery import false_discovery_control as false_discovery_control
 from .formulas import dkw_band as dkw_band
+from .group_counts import excess_p_values as excess_p_values
+from .group_counts import expected_flagged as expected_flagged
+from .group_counts import holm as holm
 from .group_formulas import GroupStatistics as GroupStatistics
