@@ -45,9 +45,10 @@ def select_columns(
             f"{given} selects columns of a frame by name, but the rows are a "
             f"{type(X).__name__}. Select by position instead, for example X[:, [0, 1]]."
         )
+    of_groups = resolve_by(by, X.columns)
     if isinstance(columns, ExcludedColumns):
-        columns = columns.of(X.columns)
-    columns = with_last(columns, resolve_by(by, X.columns))
+        columns = [name for name in columns.of(X.columns) if name not in of_groups]
+    columns = with_last(columns, of_groups)
     places = positions_by_name(X.columns)
     missing = [name for name in columns if name not in places]
     if missing:
