@@ -33,7 +33,7 @@ class ColumnValues:
     ----------
     model : Fitted
     frame : dask DataFrame
-        The columns to measure of the rows to score.
+        The columns to measure of the rows to score; after them those that divide rows.
     private : collection of str
         Columns whose names and values are not shown.
     scores_nominal_rows : bool
@@ -51,11 +51,12 @@ class ColumnValues:
         ``table`` has the rows to score; None where these are the nominal ones.
         """
         model = self.model
-        if table is None and (model.n_dropped > 0 or model.measures_gaps):
+        is_odd = model.n_dropped > 0 or model.measures_gaps or model.has_groups
+        if table is None and is_odd:
             table = model.table(self.frame)
         if table is None:
             return None
-        return model.ranges.count_new(table.rows, measures_gaps=model.measures_gaps)
+        return model.count_new(table.rows)
 
     def nominal(self) -> list[NominalColumn]:
         """Return the values of nominal rows in each column."""
@@ -64,7 +65,7 @@ class ColumnValues:
         rare = dict(zip(places, ranges.rare, strict=True))
         return [
             NominalColumn(self._name(name), self.model.n_samples, rare.get(place))
-            for place, name in enumerate(self.frame.columns)
+            for place, name in enumerate(self.frame.columns[: self.model.n_features])
         ]
 
     def section(self, stats: PartStats) -> list[dict[str, Any]]:

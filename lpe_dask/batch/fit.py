@@ -56,7 +56,7 @@ class Fit:
     parameters : dict
         All arguments of `LPE`.
     nominal : dask DataFrame
-        The columns to measure.
+        The columns to measure; after them those that divide rows into groups.
     source : str
         Tells these files and parameters from others.
     url : str, optional
@@ -78,10 +78,20 @@ class Fit:
     advises: bool = False
 
     @property
+    def by(self) -> list[Any]:
+        """The columns that divide rows into groups."""
+        return list(self.parameters["by"] or ())
+
+    @property
+    def columns(self) -> list[Any]:
+        """The columns that are measured."""
+        return list(self.nominal.columns)[: len(self.nominal.columns) - len(self.by)]
+
+    @property
     def kinds(self) -> dict[int, str | None]:
         """What the categorical columns have, by position; None where only rows show it."""
         categorical = self.parameters["categorical"]
-        return self.table.categorical_kinds(self.nominal, categorical)
+        return self.table.categorical_kinds(self.nominal, categorical, len(self.by))
 
     def execute(self, folder: str) -> Fitted:
         """Fit, save if that was asked for, and return the model; computes.
@@ -174,16 +184,20 @@ def prepare_fit(job: Job, data: Sequence[str], existing: Existing) -> Fit:
     assert section is not None
     nominal = data if job.scores_nominal_rows else paths_of(section.data, job.csv)
     parameters = checked_parameters(job.lpe_arguments)
+    by = parameters["by"] or ()
     try:
         table, frame = open_features(
-            nominal, section.measured, categorical=parameters["categorical"]
+            nominal, section.measured, categorical=parameters["categorical"], by=by
         )
     except ExclusionError as error:
         name = "score" if job.nominal is None else "nominal"
         raise JobKeyError(str(error), name, "exclude") from None
     path, is_new = job.model.path, existing == "refuse"
     url = None if path is None else check_output(ModelFolder(path).url, nominal)
-    source = source_of(table, list(frame.columns), parameters, job)
+    columns = list(frame.columns)[: len(frame.columns) - len(by)]
+    if by:
+        parameters["by"] = list(frame.columns)[len(columns) :]  # as the table has them
+    source = source_of(table, columns, parameters, job)
     is_exact = parameters["algorithm"] != "nn_descent"
     is_whole = (
         is_exact
@@ -221,6 +235,7 @@ def _result_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     decisive = {name: value for name, value in parameters.items() if name not in others}
     if parameters["by"]:
         decisive |= {name: parameters[name] for name in ("alpha", *GROUP_PARAMETERS)}
+        decisive["own"] = sorted(parameters["own"])
     if parameters["algorithm"] != "nn_descent":
         return decisive
     approximate = {name: parameters[name] for name in SEARCH_PARAMETERS}

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lpe_dask.batch.group_counts import GroupCounts
 from lpe_dask.monitoring import PValueBins
 
 #: The most anomalous rows of an output that its summary explains.
@@ -67,6 +68,8 @@ class PartStats:
         How many rows have each of `RowStatus.NAMES`.
     top : DataFrame
         As `top_anomalies` gives them.
+    groups : GroupCounts, optional
+        Where rows are divided into groups.
     """
 
     counts: dict[str, int]
@@ -75,6 +78,7 @@ class PartStats:
     unseen: NDArray[np.int64]
     statuses: NDArray[np.int64]
     top: pd.DataFrame
+    groups: GroupCounts | None = None
 
     @classmethod
     def of(
@@ -86,6 +90,7 @@ class PartStats:
         statistic: NDArray[np.float64],
         is_flagged: NDArray[np.bool_],
         values: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+        codes: NDArray[np.integer] | None = None,
     ) -> PartStats:
         """Return the statistics of the rows of a part.
 
@@ -100,6 +105,9 @@ class PartStats:
         p_values, statistic, is_flagged : ndarray of shape (n_rows,)
         values : tuple of ndarray
             ``missing``, ``unseen`` and ``statuses``.
+        codes : ndarray of shape (n_rows,), optional
+            Of the groups of the rows, below 0 where there is none. None: rows are not
+            divided into groups.
         """
         counts = {
             "rows": len(p_values),
@@ -109,7 +117,10 @@ class PartStats:
         places = np.arange(len(p_values))
         columns = {"place": places, "p_value": p_values, "statistic": statistic}
         top = top_anomalies(pd.DataFrame({"part": part, **columns}), graph)
-        return cls(counts, bins.count(p_values), *values, top)
+        groups = None
+        if codes is not None:
+            groups = GroupCounts.of(codes, p_values, is_flagged, bins.alpha)
+        return cls(counts, bins.count(p_values), *values, top, groups)
 
     @classmethod
     def merge(cls, some: Sequence[PartStats], graph: str) -> PartStats:
@@ -117,12 +128,16 @@ class PartStats:
         counts = {name: sum(of.counts[name] for of in some) for name in some[0].counts}
         arrays = {n: np.sum([getattr(of, n) for of in some], axis=0) for n in _COUNTED}
         rows = pd.concat([of.top for of in some], ignore_index=True)
-        return cls(counts, **arrays, top=top_anomalies(rows, graph))
+        known = [of.groups for of in some if of.groups is not None]
+        groups = GroupCounts.merge(known) if known else None
+        return cls(counts, **arrays, top=top_anomalies(rows, graph), groups=groups)
 
     def as_json(self) -> dict[str, Any]:
         """Return this as values of JSON, for the metadata of a part."""
         arrays = {name: getattr(self, name).tolist() for name in _COUNTED}
-        return {"counts": self.counts, **arrays, "top": self.top.to_dict("list")}
+        groups = None if self.groups is None else self.groups.as_json()
+        top = self.top.to_dict("list")
+        return {"counts": self.counts, **arrays, "top": top, "groups": groups}
 
     @classmethod
     def from_json(cls, content: Any) -> PartStats:
@@ -130,4 +145,6 @@ class PartStats:
         counts = {name: int(content["counts"][name]) for name in _COUNTS}
         arrays = {name: np.array(content[name], np.int64) for name in _COUNTED}
         top = pd.DataFrame({name: content["top"][name] for name in _TOP_TYPES})
-        return cls(counts, **arrays, top=top.astype(_TOP_TYPES))
+        known = content.get("groups")
+        groups = None if known is None else GroupCounts.from_json(known)
+        return cls(counts, **arrays, top=top.astype(_TOP_TYPES), groups=groups)

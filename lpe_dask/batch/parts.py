@@ -54,7 +54,11 @@ _STATUS_TYPE = pa.dictionary(pa.int8(), pa.string())
 _READER_THREADS = 16
 
 #: Missing and unseen values where rows are nominal ones none of which was dropped.
-_NO_VALUES = (np.empty(0, np.int64), np.empty(0, np.int64), None)
+_NO_VALUES = (np.empty(0, np.int64), np.empty(0, np.int64), None, None)
+
+#: Name of the last column of an undecided part, which decided ones do not have: the numbers
+#: of groups, where rows are divided into groups.
+_GROUPS = "lpe_group"
 
 #: Key of the metadata of a part, and the version of its format; keys may be added to it.
 _KEY, _FORMAT = b"lpe_dask", 1
@@ -273,7 +277,7 @@ def _write_part(
     part: Any,
     statistic: NDArray[np.float64],
     p_value: NDArray[np.float64],
-    values: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8] | None],
+    values: tuple[Any, Any, NDArray[np.int8] | None, NDArray[np.int32] | None],
     offset: float | None,
     stats_of: Callable[..., PartStats],
     schema: pa.Schema,
@@ -285,7 +289,7 @@ def _write_part(
     is_nan = np.isnan(p_value)
     fields = [*schema][: schema.get_field_index(RESULT_COLUMNS[0])]
     kept = part.read([field.name for field in fields])
-    *counts, codes = values
+    *counts, codes, groups = values
     codes = np.zeros(len(p_value), np.int8) if codes is None else codes
     columns = [
         *(_typed(*pair, part.name) for pair in zip(kept.columns, fields, strict=True)),
@@ -296,8 +300,11 @@ def _write_part(
     if len(columns) < len(schema):
         columns.append(pa.DictionaryArray.from_arrays(codes, _STATUS_NAMES))
     statuses = RowStatus.count(codes)
-    stats = stats_of(number, p_value, statistic, is_flagged, (*counts, statuses))
-    folder.publish(number, pa.table(columns, schema), stats, made_from)
+    stats = stats_of(number, p_value, statistic, is_flagged, (*counts, statuses), groups)
+    table = pa.table(columns, schema)
+    if offset is None and groups is not None:
+        table = table.append_column(_GROUPS, pa.array(groups))
+    folder.publish(number, table, stats, made_from)
     return stats
 
 
@@ -324,6 +331,11 @@ def _decide_part(
     number: int,
 ) -> PartStats:
     table = _read_undecided(folder, number)
+    before, groups = PartStats.from_json(json.loads(table.schema.metadata[_KEY])), None
+    values = before.missing, before.unseen, before.statuses
+    if before.groups is not None:
+        last = table.num_columns - 1
+        groups, table = table.column(last).to_numpy(), table.remove_column(last)
     p_value, statistic = (
         table.column(name).to_numpy() for name in ("p_value", "statistic")
     )
@@ -333,9 +345,7 @@ def _decide_part(
     decided = pa.array(is_flagged, mask=is_nan)
     table = table.set_column(place, table.schema.field(place), decided)
     table = table.append_column(Q_VALUE, pa.array(q_value, mask=is_nan))
-    before = PartStats.from_json(json.loads(table.schema.metadata[_KEY]))
-    values = before.missing, before.unseen, before.statuses
-    stats = stats_of(number, p_value, statistic, is_flagged, values)
+    stats = stats_of(number, p_value, statistic, is_flagged, values, groups)
     folder.publish(number, table, stats, made_from)
     return stats
 

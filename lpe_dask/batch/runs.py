@@ -25,6 +25,7 @@ from lpe_dask.batch.scoring import Scoring, execute_scoring, prepare_scoring, ti
 from lpe_dask.batch.summary import model_summary
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import (
+    GROUP_PARAMETERS,
     SEARCH_PARAMETERS,
     Fitted,
     ModelFolder,
@@ -171,6 +172,8 @@ def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
     fitted_with, wanted = model.parameters, fit.parameters
     # These do not change what is measured, or the fit has drawn them itself.
     is_free = {"anomaly_log_density", *({"random_state"} - job.lpe_arguments.keys())}
+    if wanted["by"] is None and fitted_with["by"] is None:
+        is_free.update(GROUP_PARAMETERS)
     if job.score is not None and not wanted["by"]:  # it decides which groups are small
         is_free.add("alpha")
     if model.quality is None and wanted["algorithm"] != "nn_descent":
@@ -183,8 +186,8 @@ def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
         if name not in is_free and _as_json(fitted_with[name]) != _as_json(value)
     ]
     names = model.columns
-    if names is not None and names != list(fit.nominal.columns):
-        differing.append(f"columns {names} instead of {list(fit.nominal.columns)}")
+    if names is not None and names != fit.columns:
+        differing.append(f"columns {names} instead of {fit.columns}")
     if differing:
         raise ValueError(
             f"{job.path}: the model at {job.model.path} was fitted with "

@@ -36,6 +36,7 @@ from lpe_dask.batch.fingerprint import (
     read_fingerprint,
 )
 from lpe_dask.batch.fit import Existing, Fit, source_of, uses_leave_one_out
+from lpe_dask.batch.group_summary import group_section
 from lpe_dask.batch.inputs import (
     check_private,
     match_names,
@@ -69,7 +70,8 @@ class Scoring:
     Attributes
     ----------
     rows : dask DataFrame
-        The columns to measure of the rows to score.
+        The columns to measure of the rows to score; after them those that divide rows into
+        groups.
     kept : FileTable
         The columns to carry over, in the same partitions.
     output : str
@@ -203,8 +205,9 @@ def prepare_scoring(
     if isinstance(origin, Fit):
         table, rows, level = origin.table, origin.nominal, origin.parameters["alpha"]
         if not job.scores_nominal_rows:
-            columns = list(rows.columns)
-            table, rows = open_features(data, None, columns, kinds=origin.kinds)
+            table, rows = open_features(
+                data, None, origin.columns, kinds=origin.kinds, by=origin.by
+            )
     else:
         table, rows = origin.open_table(data, given.columns)
         level = origin.alpha  # of its fit, whatever was set later
@@ -221,8 +224,9 @@ def prepare_scoring(
             "have no p-value. To have it in the output, too, leave that column out (keep=, "
             "--keep), or rename it.", table.place, RowStatus.COLUMN,
         )  # fmt: skip
+    columns = list(rows.columns)[: len(rows.columns) - len(origin.by)]
     settings = {
-        "columns": list(map(str, rows.columns)),
+        "columns": list(map(str, columns)),
         "keep": list(map(str, kept.columns)),
         "model": origin.source,
         "scores_nominal_rows": job.scores_nominal_rows,
@@ -248,9 +252,7 @@ def prepare_scoring(
             "are ranks, so none is small enough. Give nominal rows, or decide by alpha.",
             given.fdr,
         )  # fmt: skip
-    if not job.scores_nominal_rows and _overlaps_nominal_rows(
-        origin, table, list(rows.columns), job
-    ):
+    if not job.scores_nominal_rows and _overlaps_nominal_rows(origin, table, columns, job):
         logger.warning(Fitted.FITTED_ROWS_WARNING)
     return scoring
 
@@ -336,6 +338,10 @@ def execute_scoring(
             "model": None if path is None else redact(ModelFolder(path).url),
             "reasons": reasons, "planned_worker_bytes": planned, "drift": drift,
             "values": columns.section(total),
+            "groups": group_section(
+                model, total.groups, alpha, scoring.private,
+                scores_nominal_rows=scoring.scores_nominal_rows,
+            ),
         }  # fmt: skip
         lock.verify()
         output.write_json(scoring.output, output.SUMMARY_NAME, summary, indent=2)
@@ -512,7 +518,7 @@ def _reasons(
     Folder(folder.url).remove_file(output.REASONS_NAME)  # of an interrupted run
     if total.top.empty:
         return empty_section(model, private, "no row has a p-value")
-    if {*map(str, scoring.rows.columns)} <= {*private}:
+    if {*scoring.made_from.settings["columns"]} <= {*private}:
         return empty_section(model, private, ALL_PRIVATE)
     q_values = None
     if adjusted is not None:

@@ -130,8 +130,11 @@ def read_summary(output: str) -> dict[str, Any]:
 def _sampling_band(model: Fitted) -> dict[str, float] | None:
     """Return how far p-values may be off because only some nominal rows were measured.
 
-    The other calibrations measure among other rows, too, which no band is known for.
+    The other calibrations measure among other rows, too, which no band is known for; nor is
+    one for groups, of which each has a calibration of its own.
     """
+    if model.has_groups:
+        return None
     n_measured = len(model.calibration.values)
     if model.calibration_kind != "loo" or n_measured == model.n_samples:
         return None

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
+from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
@@ -181,6 +182,11 @@ class Fitted:
         """Which rows are measured, as `Table.status_codes` takes it."""
         is_small = None if self.groups is None else self.groups.small
         return {"measures_gaps": self.measures_gaps, "is_small": is_small}
+
+    def count_new(self, rows: da.Array) -> list[Delayed]:
+        """Return the result of `ValueRanges.count_new`."""
+        given = {**self._measured, "has_groups": self.has_groups}
+        return self.ranges.count_new(rows, **given)
 
     def groups_table(self) -> pd.DataFrame:
         """Return the attribute ``LPE.groups_``."""

@@ -62,6 +62,16 @@ class FittedGroups:
             plan.why_small, LocalValue(plan.is_small, "lpe-small-groups"),
         )  # fmt: skip
 
+    def flagged_places(self, alpha: float) -> NDArray[np.int64]:
+        """Return k of each group: so many of the m + 1 places of its rows are flagged."""
+        sizes, which = np.unique(self.n_calibration, return_inverse=True)
+        is_exact = self.kind == "conformal"
+        places = [
+            0 if m == 0 else n_flagged_ranks(alpha, m + is_exact) + (not is_exact)
+            for m in sizes.tolist()
+        ]
+        return np.array(places, np.int64)[which]
+
     def measures_all(self) -> bool:
         """Return whether all rows of groups that are not small are calibration rows."""
         is_all = (self.n_calibration == self.n_rows) | self.small.value

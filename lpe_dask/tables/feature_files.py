@@ -70,10 +70,9 @@ def open_features(
         if by:
             frame = with_columns_last(frame, by)
         found = table.kinds(list(frame.columns))
-        measured = frame[list(frame.columns)[: len(frame.columns) - len(by)]]
-        places = {*kinds, *table.categorical_kinds(measured, categorical)}
+        places = {*kinds, *table.categorical_kinds(frame, categorical, len(by))}
         check_value_types(found, list(map(column_label, frame.columns)), kinds)
-        check_numeric(meta_of(measured), but=places)
+        check_numeric(meta_of(frame), but=places)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{format_paths(path)}: {error}") from error
     return table, frame

@@ -227,24 +227,28 @@ class FileTable:
         return [kind_of_arrow(self.schema.field(str(name)).type) for name in columns]
 
     def categorical_kinds(
-        self, frame: Any, categorical: str | Sequence[Any] | None
+        self, frame: Any, categorical: str | Sequence[Any] | None, n_by: int = 0
     ) -> dict[int, str | None]:
         """Return what the categorical columns of nominal rows have, by position.
 
-        None where only rows show it; none are read.
+        And those that divide rows into groups. None where only rows show it; none are read.
 
         Parameters
         ----------
         frame : dask DataFrame
             Some columns of the table, in which positions count.
         categorical : as for `levels.learn_categories`
+        n_by : int, default=0
+            How many of the last columns divide rows into groups.
         """
-        kinds = self.kinds(list(frame.columns))
-        places = [] if categorical is None else possible_places(frame, categorical)
+        kinds, n_measured = self.kinds(list(frame.columns)), len(frame.columns) - n_by
+        measured = frame[list(frame.columns[:n_measured])] if n_by else frame
+        places = [] if categorical is None else possible_places(measured, categorical)
         if isinstance(categorical, str):
             is_category = [isinstance(of, pd.CategoricalDtype) for of in frame.dtypes]
             is_known = [kind in (TEXT, BOOLEAN) for kind in kinds]
             places = [i for i in places if is_category[i] or is_known[i]]
+        places = [*places, *range(n_measured, len(kinds))]
         return {i: kinds[i] if kinds[i] in LEVEL_TYPES else None for i in places}
 
     def frame(self) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.tables.row_status import status_codes
-from lpe_dask.tasks import new_tasks
+from lpe_dask.tasks import LocalValue, new_tasks, to_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,22 @@ class ValueRanges:
     high: tuple[float, ...]
     rare: tuple[tuple[int, int], ...]
 
-    def count_new(self, rows: da.Array, *, measures_gaps: bool = False) -> list[Delayed]:
+    def count_new(
+        self,
+        rows: da.Array,
+        *,
+        measures_gaps: bool = False,
+        has_groups: bool = False,
+        is_small: LocalValue | None = None,
+    ) -> list[Delayed]:
         """Return a task for each block of rows, which gives what `new_values` does."""
-        function = partial(new_values, ranges=self, measures_gaps=measures_gaps)
-        blocks = ((function, (rows.name, i, 0)) for i in range(rows.numblocks[0]))
-        return new_tasks("unseen", blocks, [rows])
+        function = partial(
+            new_values, ranges=self, measures_gaps=measures_gaps, has_groups=has_groups
+        )
+        small = [] if is_small is None else [to_task(is_small, "")]
+        keys = [of.key for of in small]
+        blocks = ((function, (rows.name, i, 0), *keys) for i in range(rows.numblocks[0]))
+        return new_tasks("unseen", blocks, [rows, *small])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +104,25 @@ def ranges_of(blocks: Sequence[BlockRanges]) -> ValueRanges:
 
 
 def new_values(
-    rows: NDArray[np.generic], ranges: ValueRanges, *, measures_gaps: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
+    rows: NDArray[np.generic],
+    is_small: NDArray[np.bool_] | None = None,
+    *,
+    ranges: ValueRanges,
+    measures_gaps: bool,
+    has_groups: bool = False,
+) -> tuple[Any, Any, NDArray[np.int8], NDArray[np.int32] | None]:
     """Return how many values of each column are missing, and how many no nominal row has.
 
     The latter are numbers beyond the least or the largest, and codes of -1. And the numbers
-    of the statuses of the rows, ``measures_gaps`` as for `status_codes`.
+    of the statuses of the rows, parameters as for `status_codes`; and of their groups, -1
+    where there is none, if they are divided into groups.
     """
+    given = {"measures_gaps": measures_gaps, "has_groups": has_groups}
+    codes, groups = status_codes(rows, is_small, **given), None
+    if has_groups:
+        groups = np.nan_to_num(rows[:, -1], nan=-1).astype(np.int32)
+        rows = rows[:, :-1]
     is_known = np.isfinite(rows)
     is_unseen = (rows < np.array(ranges.low)) | (rows > np.array(ranges.high))
     n_missing, n_unseen = (~is_known).sum(axis=0), (is_unseen & is_known).sum(axis=0)
-    return n_missing, n_unseen, status_codes(rows, measures_gaps=measures_gaps)
+    return n_missing, n_unseen, codes, groups
