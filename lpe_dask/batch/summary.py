@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -94,10 +95,18 @@ def score_summary(
         "certificate": certificate,
         "alpha": alpha,
         "fdr": made_from.settings["fdr"],
-        "parameters": model.parameters | {"alpha": alpha},
+        "parameters": _listed(model.parameters) | {"alpha": alpha},
         "peak_worker_bytes": Workers.peak_bytes(),
         "versions": package_versions(*_PACKAGES),
         FINGERPRINT_KEY: made_from.content(),
+    }
+
+
+def _listed(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters as JSON has them, with lists."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in parameters.items()
     }
 
 

@@ -134,6 +134,12 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
             f"{summary['rows_nan']} without a p-value: {_statuses(summary)}"
             + (f" ({named})" if named else "")
         )
+    groups = summary["groups"]
+    if groups is not None and groups["n_conspicuous"] is not None:
+        lines.append(
+            f"more rows than expected in {groups['n_conspicuous']} of "
+            f"{groups['n_with_rows']} groups"
+        )
     if summary["drift"]["verdict"] is not None:
         lines.append(summary["drift"]["text"])
     if summary["dropped_rows"]:

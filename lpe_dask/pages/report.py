@@ -191,6 +191,12 @@ def _attention(content: Content) -> Iterator[Markup]:
         yield Markup(text).format(_up_to_alpha(content), than, n_runs)
     if content.at("calibration_check.holds") is False:
         yield escape("held-out nominal rows raise more false alarms than promised")
+    if content.real("groups.n_conspicuous") > 0:
+        text = "more rows {} than expected in {} of {} groups"
+        counts = (
+            number(f"groups.{name}", "count") for name in ("n_conspicuous", "n_with_rows")
+        )
+        yield Markup(text).format(_up_to_alpha(content), *counts)
     for path in content.items("reasons.top_columns", 2):
         yield Markup("{}: the first reason for {} of the {} flagged rows below").format(
             parted(content.text(f"{path}.column")), number(f"{path}.rows", "count"),
