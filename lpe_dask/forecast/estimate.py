@@ -17,6 +17,9 @@ from functools import partial
 from os import PathLike
 from typing import Any, Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lpe_dask.batch import Run, check_not_with_model, next_job
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.forecaster import Forecaster
@@ -32,8 +35,11 @@ from lpe_dask.tables import (
     feature_columns,
     is_path_like,
     open_features,
+    sample_groups,
     select_columns,
+    with_columns_last,
     with_csv,
+    without_last,
 )
 from lpe_dask.tasks import Workers, eager_scope
 
@@ -180,12 +186,13 @@ def _forecast_score(
     measured: Sequence[Any] | ExcludedColumns | None,
     parameters: Mapping[str, Any],
 ) -> Forecast:
+    categorical, by = parameters["categorical"], parameters["by"] or ()
     if nominal is None:
-        scored = _open(data, measured, parameters["categorical"])
+        scored = _open(data, measured, categorical, by=by)
         workers = choose(scored.sizes(parameters))
         model = scored.planned(workers, parameters)
         return scored.forecaster(workers, model, scores_nominal_rows=True).forecast()
-    learned = _open(nominal, measured, parameters["categorical"])
+    learned = _open(nominal, measured, categorical, by=by)
     scored = _open(data, learned.table.columns, None, learned.table)
     _check_features(learned.table, scored.table)
     workers = choose(learned.sizes(parameters, scored.sample.sizes))
@@ -201,7 +208,7 @@ def _forecast_with_model(
         kept, rows = model.open_table(data, columns)
         scored = _scored(rows, model, kept)
     else:
-        X = data if columns is None else select_columns(data, columns)
+        X = data if columns is None else select_columns(data, columns, by=model.by)
         scored = _sampled(model.table(X))
     workers = choose(Workload.with_model(model, scored.sample.sizes))
     return scored.forecaster(workers, sample_model(model, workers)).forecast()
@@ -223,11 +230,14 @@ def _forecast_run(workers: Workers, run: Run) -> Forecast:
         model = sample_model(run.model, workers)
     else:
         assert fit is not None
-        nominal = _learned(fit.nominal, fit.parameters["categorical"], fit.table)
+        categorical, n_by = fit.parameters["categorical"], len(fit.by)
+        nominal = _learned(fit.nominal, categorical, fit.table, n_by)
         model = nominal.planned(workers, fit.parameters)
     if scoring is not None and not scoring.scores_nominal_rows:
-        learned = nominal.table if run.model is None else run.model
-        scored = _scored(scoring.rows, learned, scoring.kept)
+        learned, rows = run.model or nominal.table, scoring.rows
+        if run.model is None:
+            rows = without_last(rows, n_by)
+        scored = _scored(rows, learned, scoring.kept)
     if scoring is None:
         return Forecaster(workers, model).forecast()
     scores_nominal_rows = scored is None
@@ -252,21 +262,26 @@ class _Input:
         Columns to carry over.
     is_carried : bool
         Whether the tasks that write results read it again, to carry columns over.
+    group_sizes : ndarray of shape (n_groups,), optional
+        Rows of groups in some partitions, where rows are divided into groups.
     """
 
     table: Table
     sample: Sample
     n_columns: int
     is_carried: bool = False
+    group_sizes: NDArray[np.int64] | None = None
 
     def planned(self, workers: Workers, parameters: Mapping[str, Any]) -> PlannedModel:
         """Return the planned model of a fit to this table."""
         places = tuple(self.table.kinds)
-        return plan_model(parameters, self.table, self.sample, workers, places)
+        return plan_model(
+            parameters, self.table, self.sample, workers, places, self.group_sizes
+        )
 
     def sizes(self, parameters: Mapping[str, Any], scored: Sequence[int] = ()) -> Workload:
         """Return the work of a fit to this table, and of rows that are scored with it."""
-        n_features = self.table.rows.shape[1]
+        n_features = self.table.rows.shape[1] + (self.group_sizes is not None)
         return Workload.of_fit(parameters, self.sample.sizes, scored, n_features)
 
     def forecaster(
@@ -290,25 +305,37 @@ def _open(
     columns: Sequence[Any] | ExcludedColumns | None,
     categorical: str | Sequence[Any] | None = None,
     learned: Table | None = None,
+    by: Sequence[Any] = (),
 ) -> _Input:
-    """Return a table of any kind; ``learned`` has the nominal rows, if these are others."""
+    """Return a table of any kind; ``learned`` has the nominal rows, if these are others.
+
+    Without the columns in ``by``, which divide nominal rows into groups.
+    """
     kept = None
     if is_path_like(X):
         kinds = None if learned is None else learned.kinds
-        kept, X = open_features(X, columns, kinds=kinds, categorical=categorical)
+        kept, X = open_features(X, columns, kinds=kinds, categorical=categorical, by=by)
     elif columns is not None:
-        X = select_columns(X, columns)
+        X = select_columns(X, columns, by=by)
+    if by:
+        X = with_columns_last(X, by)
     if learned is None:
-        return _learned(X, categorical, kept)
+        return _learned(X, categorical, kept, len(by))
     return _scored(X, learned, kept)
 
 
 def _learned(
-    X: Any, categorical: str | Sequence[Any] | None, kept: FileTable | None
+    X: Any, categorical: str | Sequence[Any] | None, kept: FileTable | None, n_by: int = 0
 ) -> _Input:
-    """Return nominal rows, by the categories and minima of some partitions."""
-    read = partial(_sampled, kept=kept)
-    return Table.read_sample(X, categorical, read, max_partitions=MAX_PARTITIONS)
+    """Return nominal rows, by the categories, groups and minima of some partitions.
+
+    ``n_by``: how many of the last columns divide rows into groups.
+    """
+    sizes, read = None, partial(_sampled, kept=kept)
+    if n_by:
+        sizes, X = sample_groups(X, n_by, max_partitions=MAX_PARTITIONS)
+    found = Table.read_sample(X, categorical, read, max_partitions=MAX_PARTITIONS)
+    return replace(found, group_sizes=sizes)
 
 
 def _scored(X: Any, learned: Table | Fitted, kept: FileTable | None) -> _Input:

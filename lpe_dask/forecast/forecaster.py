@@ -68,7 +68,7 @@ class Forecaster:
         return Forecast(
             n_rows=scored.n_rows,
             n_nominal=model.n_nominal,
-            n_features=model.shape.n_read_features,
+            n_features=model.shape.n_read_features - model.has_groups,
             algorithm=model.sampled.space.algorithm,
             is_exact=model.is_exact_count and scored.is_exact,
             tasks=tasks,
@@ -94,21 +94,23 @@ class Forecaster:
 
     def _expect(self, n_own: int, n_rows: int) -> None:
         """Have searches tried with compiled kernels if a run will not do without."""
-        n_pairs = n_own * self.model.plans[0].shape.n_reference
-        n_pairs += n_rows * self.model.shape.n_reference
+        n_compared = self.model.n_compared
+        n_pairs = n_own * n_compared(self.model.plans[0].shape.n_reference)
+        n_pairs += n_rows * n_compared(self.model.shape.n_reference)
         work = search_work(n_pairs, self.model.shape.n_features)
         replace(self.model.sampled.search, work=work).expect()
 
     def _own_cost(self) -> Cost:
         """Return the cost of a search for a nominal row."""
         model, n_reference = self.model, self.model.plans[0].shape.n_reference
+        n_compared = model.n_compared(n_reference)
         if model.n_measured == 0:
             return Cost(0.0, 0.0)
         queries, batch_size = None, float(model.n_measured)
         if model.is_held_out:
             queries = model.sampled.reference
             batch_size = self._n_at_once(model.nominal, model.n_measured)
-        return model.sampled.cost(n_reference, queries, batch_size / n_reference)
+        return model.sampled.cost(n_compared, queries, batch_size / n_reference)
 
     def _row_cost(self, n_rows: int) -> Cost:
         """Return the cost of a search for a row to score, if there are any."""
@@ -117,7 +119,8 @@ class Forecaster:
         sampled, n_reference = self.model.sampled, self.model.shape.n_reference
         queries = sampled.space.preparation.apply(self.scored.rows)
         density = self._n_at_once(self.scored, n_rows) / n_reference
-        exactly = sampled.cost(n_reference, queries, density)
+        n_compared = self.model.n_compared(n_reference)
+        exactly = sampled.cost(n_compared, queries, density)
         recheck, plan = self.model.recheck, self.model.plan
         if recheck is None:
             return exactly

@@ -15,6 +15,7 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.forecast.planned_groups import PlannedGroups
 from lpe_dask.forecast.sample import Sample, sample_table
 from lpe_dask.model import FitPlan, Fitted, exact_level
 from lpe_dask.search import (
@@ -56,6 +57,11 @@ class PlannedModel:
         Whether the number of nominal rows is certain.
     recheck : float, optional
         Up to which p-value rows are measured exactly where neighbors may be missed.
+    group_share : float
+        Share of the rows that a row is compared with, where groups are searched each by
+        itself; 1 where the sample shows it.
+    has_groups : bool
+        Whether the last column of rows has the numbers of groups.
     """
 
     nominal: Sample
@@ -69,6 +75,12 @@ class PlannedModel:
     learn_seconds: float = 0.0
     is_exact_count: bool = True
     recheck: float | None = None
+    group_share: float = 1.0
+    has_groups: bool = False
+
+    def n_compared(self, n_reference: int) -> int:
+        """Return with about how many of so many rows a row is compared at most."""
+        return max(1, round(self.group_share * n_reference))
 
     @property
     def plan(self) -> SearchPlan:
@@ -87,11 +99,14 @@ def plan_model(
     sample: Sample,
     workers: Workers,
     places: tuple[int, ...] = (),
+    group_sizes: NDArray[np.int64] | None = None,
 ) -> PlannedModel:
     """Return the planned model of a fit to a table, by a sample of it.
 
-    ``places`` are those of the columns with codes of categories.
+    ``places`` are those of the columns with codes of categories; ``group_sizes`` the rows
+    of groups in some partitions, where rows are divided into groups.
     """
+    groups = None if group_sizes is None else PlannedGroups.of(parameters, group_sizes)
     with dask.config.set(scheduler=dask.get):
         rows = sample.rows
         if parameters["missing"] == "measure":
@@ -100,7 +115,11 @@ def plan_model(
         nominal = NominalRows.of(drawn, parameters["missing"])
         rows = nominal.rows.compute()
         n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
-        fit = FitPlan.of(parameters, n_nominal, rows.shape[1], len(places))
+        n_features = rows.shape[1]
+        if groups is None:
+            fit = FitPlan.of(parameters, n_nominal, n_features, len(places))
+        else:
+            fit = groups.plan(n_nominal, n_features, len(places))
         began = time.thread_time()
         preparation, n_readings = _learned_preparation(fit, nominal, table.labels, places)
         learn_seconds = (time.thread_time() - began) / len(rows)
@@ -111,11 +130,14 @@ def plan_model(
     reading = {
         "partition_rows": max(sample.sizes), "reads_frame": table.frame is not None
     }  # fmt: skip
+    prepared, algorithm, recheck = preparation, parameters["algorithm"], None
+    if groups is not None:
+        prepared, n_features = groups.prepared(preparation, n_features), n_features + 1
+        algorithm = groups.algorithm
     shapes = [
-        fit.shape(n_rows, rows.shape[1], preparation, **reading)
+        fit.shape(n_rows, n_features, prepared, **reading)
         for n_rows in (*sizes, division.n_reference)
     ]
-    algorithm, recheck = parameters["algorithm"], None
     if algorithm == "nn_descent":
         recheck = exact_level(parameters)
         shapes[-1] = replace(shapes[-1], is_indexed=True)
@@ -123,6 +145,7 @@ def plan_model(
     # Counted, put into blocks, drawn from, and looked through for categories.
     n_readings += 1 + len(plans) + int(division.is_held_out)
     n_readings += int(bool(places) and table.is_lazy)
+    n_readings += int(groups is not None and table.is_lazy)
     space = choose_space(nominal.sample, preparation, plans[-1], algorithm)
     sampled = SampledRows.of(preparation.apply(rows), space, plans[-1].shape)
     return PlannedModel(
@@ -133,6 +156,8 @@ def plan_model(
         learn_seconds=learn_seconds * n_nominal,
         is_exact_count=sample.is_exact and nominal.n_dropped == 0,
         recheck=recheck,
+        group_share=1.0 if groups is None else groups.share,
+        has_groups=groups is not None,
     )  # fmt: skip
 
 
@@ -145,7 +170,13 @@ def sample_model(model: Fitted, workers: Workers) -> PlannedModel:
     plans = [MemoryEstimate.of(reference.shape, workers).plan]
     recheck = None if model.quality is None else model.quality.recheck
     return PlannedModel(
-        sample, model.n_samples, plans, sampled, len(reference.blocks), recheck=recheck
+        sample,
+        model.n_samples,
+        plans,
+        sampled,
+        len(reference.blocks),
+        recheck=recheck,
+        has_groups=model.has_groups,
     )
 
 

@@ -54,7 +54,8 @@ class Workload:
             return cls.with_model(model, scored or [model.n_samples])
         assert fit is not None
         nominal, _ = fit.table.rows_of_parts()
-        found = cls.of_fit(fit.parameters, nominal, scored, len(fit.nominal.columns))
+        n_features = len(fit.columns) + bool(fit.by)
+        found = cls.of_fit(fit.parameters, nominal, scored, n_features)
         n_fits = 2 if run.job.model.check_calibration else 1
         return replace(found, n_queries=n_fits * found.n_queries)
 

@@ -14,8 +14,10 @@ from .feature_files import open_features as open_features
 from .group_levels import DATES as DATES
 from .group_levels import GroupLevels as GroupLevels
 from .group_levels import names_at as names_at
+from .group_levels import sample_groups as sample_groups
 from .group_levels import with_columns_last as with_columns_last
 from .group_levels import without_columns as without_columns
+from .group_levels import without_last as without_last
 from .interop import from_library as from_library
 from .listing import resolve_path as resolve_path
 from .nominal_rows import NominalRows as NominalRows

@@ -25,7 +25,7 @@ from lpe_dask.tables.column_names import resolve_by
 from lpe_dask.tables.column_survey import survey_parts
 from lpe_dask.tables.columns import is_frame, select_columns
 from lpe_dask.tables.interop import ConvertedTable, as_table
-from lpe_dask.tables.sources import Source
+from lpe_dask.tables.sources import Source, open_source
 from lpe_dask.tables.table_files import is_path_like, read_frame
 from lpe_dask.tables.value_types import (
     BOOLEAN,
@@ -162,6 +162,32 @@ def without_columns(X: Any, by: Sequence[Any]) -> Any:
     return X[:, : -len(by)]
 
 
+def sample_groups(
+    X: Any, n_by: int, *, max_partitions: int
+) -> tuple[NDArray[np.int64], Any]:
+    """Return how many rows groups have in some partitions, and the measured columns.
+
+    Computes.
+
+    Parameters
+    ----------
+    X : as `with_columns_last` returns it
+    n_by : int
+        How many of the last columns divide rows into groups.
+    max_partitions : int
+    """
+    source = open_source(X)
+    n_columns = source.meta.shape[1]
+    places = range(n_columns - n_by, n_columns)
+    groups = learn_groups(source, places, max_partitions)
+    return groups.n_rows, without_last(X, n_by)
+
+
+def without_last(X: Any, n_columns: int) -> Any:
+    """Return a frame or an array without so many of the last columns."""
+    return open_source(X).without_last(n_columns).X if n_columns else X
+
+
 def names_at(places: Sequence[int], names: Sequence[Any]) -> list[Any]:
     """Return the names of columns at these positions, as far as there are so many."""
     return [names[place] if place < len(names) else place for place in places]
@@ -175,7 +201,9 @@ def _check_any_left(by: Sequence[Any], chosen: Sequence[Any], columns: list[Any]
         )
 
 
-def learn_groups(source: Source, places: Sequence[int]) -> GroupLevels:
+def learn_groups(
+    source: Source, places: Sequence[int], max_partitions: int | None = None
+) -> GroupLevels:
     """Return the groups of all rows; computes.
 
     Parameters
@@ -183,6 +211,8 @@ def learn_groups(source: Source, places: Sequence[int]) -> GroupLevels:
     source : Source
     places : sequence of int
         Positions of the columns whose values divide rows into groups; at least one.
+    max_partitions : int, optional
+        Read no more than so many, evenly: for a forecast. None: all.
 
     Raises
     ------
@@ -192,7 +222,7 @@ def learn_groups(source: Source, places: Sequence[int]) -> GroupLevels:
     ValueError
         If no row has a group, or there are too many groups.
     """
-    kinds, groups = survey_parts(source, places, _surveyed, _merged)
+    kinds, groups = survey_parts(source, places, _surveyed, _merged, max_partitions)
     labels = [column_label(source.meta.columns[place]) for place in places]
     for of_column, label in zip(kinds, labels, strict=True):
         known = sorted(of_column - {""})
