@@ -37,6 +37,7 @@ from lpe_dask.storage import redact
 from lpe_dask.tables import (
     ExclusionError,
     FileTable,
+    GroupColumnError,
     open_features,
 )
 
@@ -192,6 +193,8 @@ def prepare_fit(job: Job, data: Sequence[str], existing: Existing) -> Fit:
     except ExclusionError as error:
         name = "score" if job.nominal is None else "nominal"
         raise JobKeyError(str(error), name, "exclude") from None
+    except GroupColumnError as error:
+        raise JobKeyError(str(error), "model", "by") from None
     path, is_new = job.model.path, existing == "refuse"
     url = None if path is None else check_output(ModelFolder(path).url, nominal)
     columns = list(frame.columns)[: len(frame.columns) - len(by)]

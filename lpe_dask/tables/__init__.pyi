@@ -1,5 +1,6 @@
 from .arrays import as_array as as_array
 from .categories import Categories as Categories
+from .column_names import GroupColumnError as GroupColumnError
 from .column_names import resolve_names as resolve_names
 from .column_names import split_names as split_names
 from .column_selection import ExcludedColumns as ExcludedColumns

@@ -14,6 +14,10 @@ import numpy as np
 from lpe_dask.storage import printable
 
 
+class GroupColumnError(ValueError):
+    """Columns cannot divide rows into groups, as one is not there, or is measured."""
+
+
 def positions_by_name(names: Iterable[Any]) -> dict[Any, list[int]]:
     """Return the positions of names."""
     places: dict[Any, list[int]] = {}
@@ -75,13 +79,13 @@ def resolve_by(by: Iterable[Any], names: Iterable[Any]) -> list[Any]:
 
     Raises
     ------
-    ValueError
+    GroupColumnError
         If one is not there.
     """
     by, names = list(by), list(names)
     chosen = resolve_names(by, names)
     if missing := [name for name in chosen if name not in names]:
-        raise ValueError(
+        raise GroupColumnError(
             f"by={by} names {missing}, but the columns are {names}. Correct it (by=, --by)."
         )
     return chosen
@@ -92,12 +96,12 @@ def with_last(columns: Iterable[Any], by: Iterable[Any]) -> list[Any]:
 
     Raises
     ------
-    ValueError
+    GroupColumnError
         If one is named as both.
     """
     columns, by = list(columns), list(by)
     if in_both := [name for name in columns if name in by]:
-        raise ValueError(
+        raise GroupColumnError(
             f"by={by} and columns={columns} both name {in_both}, but columns that divide "
             f"rows into groups are not measured. Leave them out of one of the two (by=, "
             f"--by; columns=, --columns)."

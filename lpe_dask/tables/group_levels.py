@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.tables.arrays import as_array
 from lpe_dask.tables.categories import distinct
-from lpe_dask.tables.column_names import resolve_by
+from lpe_dask.tables.column_names import GroupColumnError, resolve_by
 from lpe_dask.tables.column_survey import survey_parts
 from lpe_dask.tables.columns import is_frame, select_columns
 from lpe_dask.tables.interop import ConvertedTable, as_table
@@ -129,7 +129,7 @@ def with_columns_last(X: Any, by: Sequence[Any], *, are_positions: bool = False)
 
     Raises
     ------
-    ValueError
+    GroupColumnError
         If one is not there, or no other is left to be measured.
     """
     X = read_frame(X) if is_path_like(X) else as_table(X)
@@ -195,7 +195,7 @@ def names_at(places: Sequence[int], names: Sequence[Any]) -> list[Any]:
 
 def _check_any_left(by: Sequence[Any], chosen: Sequence[Any], columns: list[Any]) -> None:
     if len(columns) == len({*chosen}):
-        raise ValueError(
+        raise GroupColumnError(
             f"by={list(by)} names all columns, so that none is left to be measured. Give "
             f"fewer (by=, --by)."
         )

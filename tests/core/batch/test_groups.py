@@ -138,7 +138,8 @@ def test_run__of_a_job_keeps_its_groups(caplog):
         frame.to_parquet(f"{day}.parquet")
     text = (
         '[nominal]\ndata = "nominal.parquet"\ncolumns = ["x", "y"]\n'
-        '[model]\npath = "model"\nby = ["site", "hour"]\nown = ["neighbors", "calibration"]\nsmall_groups = "nan"\n'
+        '[model]\npath = "model"\nby = ["site", "hour"]\nown = ["neighbors", "calibration"]\n'
+        'small_groups = "nan"\n'
         'scale = "standard"\n[score]\ndata = "{date}.parquet"\noutput = "out/{date}"\n'
         "report = false\n"
     )
@@ -200,6 +201,11 @@ def test_command__divides_rows(by):
 def test_columns__of_groups_that_are_not_there_are_refused():
     with pytest.raises(ValueError, match=r"by=\['sight'\] names \['sight'\]"):
         score(by="sight")
+    Path("job.toml").write_text(
+        '[nominal]\ndata="nominal.parquet"\n[model]\npath="m"\nby="sight"\n'
+    )
+    with pytest.raises(ValueError, match=r"^job\.toml, \[model\] by: .*'sight'"):
+        lpe_dask.run("job.toml")
     assert not Path("out").exists()
 
 
