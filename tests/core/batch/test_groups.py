@@ -138,7 +138,8 @@ def test_run__of_a_job_keeps_its_groups(caplog):
         frame.to_parquet(f"{day}.parquet")
     text = (
         '[nominal]\ndata = "nominal.parquet"\ncolumns = ["x", "y"]\n'
-        '[model]\npath = "model"\nby = ["site", "hour"]\nown = ["neighbors", "calibration"]\n'
+        '[model]\npath = "model"\nby = ["site", "hour"]\n'
+        'own = ["neighbors", "calibration"]\n'
         'small_groups = "nan"\n'
         'scale = "standard"\n[score]\ndata = "{date}.parquet"\noutput = "out/{date}"\n'
         "report = false\n"
