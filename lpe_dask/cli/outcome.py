@@ -153,9 +153,11 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
 
 
 def _statuses(summary: dict[str, Any]) -> str:
-    """Return how many rows have each status but "ok"."""
-    counts = summary["p_value_status"].items()
-    return ", ".join(f"{n} {name}" for name, n in counts if n and name != "ok")
+    """Return how many rows have each status with which there is no p-value."""
+    counts, measured = summary["p_value_status"].items(), {"ok"}
+    if summary["parameters"]["small_groups"] == "pool":
+        measured |= {"small group", "unknown group"}
+    return ", ".join(f"{n} {name}" for name, n in counts if n and name not in measured)
 
 
 def _fit_lines(summary: dict[str, Any]) -> list[str]:

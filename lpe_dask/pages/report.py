@@ -126,7 +126,10 @@ def report_page(summary: Mapping[str, Any]) -> str:
 def _statuses(content: Content) -> list[str]:
     """Return the statuses that rows without a p-value have."""
     counts = content.at("p_value_status")
-    names = [name for name in counts if name != "ok"] if isinstance(counts, dict) else []
+    measured = {"ok"}
+    if content.at("parameters.small_groups") == "pool":
+        measured |= {"small group", "unknown group"}
+    names = [n for n in counts if n not in measured] if isinstance(counts, dict) else []
     return [name for name in names[:_N_STATUSES] if content.real(f"p_value_status.{name}")]
 
 

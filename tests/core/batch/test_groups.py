@@ -18,10 +18,11 @@ from interrupting import stop_run, write_files
 from lpe_dask import LPE
 from lpe_dask.batch.api import score_files
 from lpe_dask.batch.column_values import PRIVATE
+from lpe_dask.batch.fit import _result_parameters
 from lpe_dask.batch.group_counts import GroupCounts
 from lpe_dask.batch.group_summary import N_LISTED
-from lpe_dask.batch.job_file import read_job
-from lpe_dask.batch.runs import Run
+from lpe_dask.cli.outcome import summary_lines
+from lpe_dask.model import checked_parameters
 from lpe_dask.pages import report_page
 
 GIVEN = {
@@ -162,18 +163,16 @@ def test_run__of_a_job_keeps_its_groups(caplog):
         lpe_dask.run("job.toml", date="2026-11-02")
 
 
-def test_source__of_a_model_without_groups_is_what_it_was_before():
-    """Arguments that came later decide nothing where they say nothing."""
-    Path("job.toml").write_text(
-        '[nominal]\ndata="nominal.parquet"\ncolumns=["x"]\n[model]\npath="m"\n'
-    )
-    job = read_job("job.toml")
-    fits = [
-        Run.prepare(job.model_copy(update={"model": job.model.model_copy(update=more)})).fit
-        for more in ({}, {"own": ["scale"]}, {"small_groups": "pool"})
+def test_source__of_a_model_without_groups_does_not_depend_on_their_arguments():
+    """They came later: a model that a version without them has fitted is not fitted again."""
+    decisive = [
+        _result_parameters(checked_parameters(given))
+        for given in ({}, {"by": ["site"], "own": ["neighbors", "scale"]}, {"by": ["site"]})
     ]
 
-    assert len({fit.source for fit in fits}) == 1
+    assert not {"by", "own", "small_groups", "alpha"} & decisive[0].keys()
+    assert decisive[1]["own"] == ["neighbors", "scale"]
+    assert decisive[2]["own"] == ["calibration", "neighbors", "scale"]
 
 
 @pytest.mark.parametrize("by", ["site", "site,hour"])
@@ -296,6 +295,27 @@ def test_page__shows_groups_but_no_private_values():
     assert ">01<" in shown
     assert "more rows flagged than expected in" in open_page
     assert "<h2>Groups" not in report_page({})
+
+
+@pytest.mark.parametrize("nominal", ["nominal.parquet", None])
+def test_pooled_rows__have_p_values_of_which_nothing_is_expected(nominal):
+    data = "rows"
+    if nominal is None:
+        data = "nominal.parquet"
+
+    summary = score_files(data, "out", nominal=nominal, **GIVEN, small_groups="pool")
+
+    statuses, rows = summary["p_value_status"], pd.read_parquet("out")
+    is_pooled = rows["p_value_status"].isin(["small group", "unknown group"])
+    assert is_pooled.sum() == statuses["small group"] + statuses["unknown group"] > 0
+    assert rows.loc[is_pooled, "p_value"].notna().all()
+    page, text = report_page(summary), summary_lines(summary, "out")
+    assert "compared with all nominal rows, and nothing is promised for them" in page
+    reasons = "2 without a p-value: 1 missing value, 1 no group"
+    assert (reasons in text) == (nominal is not None)
+    assert "small group" not in page + text
+    few = [line for line in summary["groups"]["listed"] if line["group"][0] == "few"]
+    assert [(line.get("expected"), line.get("p_value")) for line in few] == [(None, None)]
 
 
 def test_parts__count_their_own_groups():
