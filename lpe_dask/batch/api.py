@@ -126,13 +126,13 @@ def score_files(
     csv : dict, optional
         How CSV files are read: see `score`.
     **arguments
-        Of `LPE`; none with ``model``.
+        Of `LPE`; none with ``model``. The columns in ``by`` are read besides ``columns``.
 
     Returns
     -------
     summary : dict
         What ``_summary.json`` contains: rows, rows_nan, p_value_status, flagged,
-        flagged_share, drift, reasons and so on.
+        flagged_share, groups, drift, reasons and so on.
 
     Raises
     ------
