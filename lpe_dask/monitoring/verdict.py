@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from lpe_dask.monitoring.bins import BinCounts, PValueBins
 from lpe_dask.monitoring.config import DEFAULT_CONFIG, DriftConfig
@@ -39,6 +38,12 @@ from lpe_dask.monitoring.eprocess import (
     log_evidence,
     log_ratios,
     update_log_wealth,
+)
+from lpe_dask.monitoring.intervals import (
+    LEVEL,
+    beta_interval,
+    clopper_pearson_interval,
+    shift_between,
 )
 from lpe_dask.monitoring.new_values import (
     NewValueCounts,
@@ -66,23 +71,6 @@ _INVALID_SHARE = 0.5
 
 #: Tests among which delta is divided.
 _N_TESTS = 3
-
-#: Level of the intervals that are shown.
-LEVEL = 0.95
-
-
-def clopper_pearson_interval(n_flagged: int, n_rows: int) -> tuple[float, float]:
-    """Return the Clopper-Pearson interval of a share.
-
-    Examples
-    --------
-    >>> [round(end, 4) for end in clopper_pearson_interval(5, 100)]
-    [0.0164, 0.1128]
-    """
-    error = (1 - LEVEL) / 2
-    return clopper_pearson_lower(n_flagged, n_rows, error), clopper_pearson_upper(
-        n_flagged, n_rows, error
-    )
 
 
 def update(
@@ -205,11 +193,15 @@ class _Seen:
         if before.is_calibrating:
             return cls(share, between, promised, (0.0, 0.0), (0.0, 0.0))
         reference = Reference.of(bins, after)
-        promised = _beta_interval(reference.flagged, reference.rows, (1 - LEVEL) / 2)
+        promised = beta_interval(reference.flagged, reference.rows, (1 - LEVEL) / 2)
         bulk = reference.bulk + np.array(after.sums)
         recent = sum(map(_bulk_of, after.recent), 0 * counts.bulk)
         return cls(
-            share, between, promised, _shift(bulk, counts.bulk), _shift(bulk, recent)
+            share,
+            between,
+            promised,
+            shift_between(bulk, counts.bulk),
+            shift_between(bulk, recent),
         )
 
 
@@ -293,7 +285,7 @@ class _Test:
             (reference.flagged, self.counts.flagged, alarms),
             (reference.tail, self.counts.tail, small),
         ):
-            low, high = _beta_interval(k, reference.rows, error)
+            low, high = beta_interval(k, reference.rows, error)
             most = high * (1 + self.config.tolerance) + self.config.anomalies
             if clopper_pearson_lower(x, n_rows, spent) > most:
                 return (
@@ -360,7 +352,7 @@ def _early_drift_reason(
     if not state.is_calibrating:
         return None
     error = state.delta / _N_TESTS / 8
-    _, high = _beta_interval(bins.edges[0], bins.n_calibration, error)
+    _, high = beta_interval(bins.edges[0], bins.n_calibration, error)
     most = max(_INVALID_SHARE, high * (1 + config.tolerance) + config.anomalies)
     spent = error * 6 / (math.pi * state.counted_runs) ** 2
     if clopper_pearson_lower(counts.tail, counts.measured, spent) <= most:
@@ -401,29 +393,3 @@ def _invalid_reason(state: DriftState, bins: PValueBins, counts: BinCounts) -> s
     if np.abs(shares - expected / expected.sum()).sum() / 2 - chance > _INVALID_SHARE:
         return "more than half of the rows are where hardly any were in earlier runs"
     return None
-
-
-def _shift(reference: NDArray[np.float64], bulk: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the shift of the distribution of p-values, and its lower limit, at `LEVEL`.
-
-    The largest difference of the distribution functions of the two; the limit is so many
-    standard deviations below, for each, that all limits hold together.
-    """
-    if len(bulk) < 2 or bulk.sum() == 0 or reference.sum() == 0:
-        return 0.0, 0.0
-    n_new, n_old = bulk.sum(), reference.sum()
-    new, old = np.cumsum(bulk)[:-1], np.cumsum(reference)[:-1]
-    gaps, pooled = np.abs(new / n_new - old / n_old), (new + old) / (n_new + n_old)
-    deviation = np.sqrt(pooled * (1 - pooled) * (1 / n_new + 1 / n_old))
-    limits = gaps + ndtri((1 - LEVEL) / 2 / len(gaps)) * deviation
-    return float(gaps.max()), max(0.0, float(limits.max()))
-
-
-def _beta_interval(k: int, n: int, error: float) -> tuple[float, float]:
-    """Return the interval of the share of new rows where k of n reference rows are.
-
-    It is distributed as Beta; with ties between two such laws. -1: none can be there.
-    """
-    if k < 0:
-        return 0.0, 0.0
-    return clopper_pearson_lower(k, n, error), clopper_pearson_upper(k, n, error)

@@ -15,9 +15,10 @@ from scipy import stats
 
 from lpe_dask.monitoring.bins import PValueBins
 from lpe_dask.monitoring.config import DriftConfig
+from lpe_dask.monitoring.intervals import clopper_pearson_interval
 from lpe_dask.monitoring.new_values import NewValueCounts, NominalColumn
 from lpe_dask.monitoring.state import new_state
-from lpe_dask.monitoring.verdict import clopper_pearson_interval, update
+from lpe_dask.monitoring.verdict import update
 from lpe_dask.pvalues.formulas import p_values
 
 #: PValueBins of 2,000 calibration rows that all differ, and rows of a run.
