@@ -461,7 +461,11 @@ def fit_model(
         categories=_checking_groups(table.categories, parameters["small_groups"]),
         minima=table.minima,
         ranges=nominal.ranges,
-        groups=None if plan.groups is None else FittedGroups.of(plan.groups, graph, by),
+        groups=(
+            None
+            if plan.groups is None
+            else FittedGroups.of(plan.groups, graph, by, compared)
+        ),
         pool=_pool(parameters, given) if parameters["small_groups"] == "pool" else None,
     )
     if reference.space.is_indexed:

@@ -39,6 +39,9 @@ class FittedGroups:
         Text; "" for groups that are not small.
     small : LocalValue
         Of an array of shape (n_groups,): which groups are small.
+    calibration_codes : ndarray of shape (m,), optional
+        Where groups do not have their own calibration, the group of each calibration row,
+        in the order of the values. None: they have, or it is not known.
     """
 
     by: list[Any]
@@ -50,16 +53,22 @@ class FittedGroups:
     radii: NDArray[np.float64] | None
     why_small: NDArray[np.object_]
     small: LocalValue
+    calibration_codes: NDArray[np.int32] | None = None
 
     @classmethod
-    def of(cls, plan: GroupPlan, graph: str, by: Sequence[Any]) -> Self:
-        """Return the groups of a plan."""
-        has_own = "neighbors" in plan.own
+    def of(
+        cls, plan: GroupPlan, graph: str, by: Sequence[Any], compared: NDArray[np.float64]
+    ) -> Self:
+        """Return the groups of a plan, with what calibration rows are compared by."""
+        has_own, codes = "neighbors" in plan.own, None
+        if "calibration" not in plan.own:
+            order = np.argsort(compared, kind="stable")
+            codes = plan.codes[plan.calibration][order]
         return cls(
             list(by), plan.kind, plan.own, plan.n_rows, plan.n_calibration,
             plan.n_neighbors if has_own and graph == "knn" else None,
             plan.radii if has_own and graph == "radius" else None,
-            plan.why_small, LocalValue(plan.is_small, "lpe-small-groups"),
+            plan.why_small, LocalValue(plan.is_small, "lpe-small-groups"), codes,
         )  # fmt: skip
 
     def flagged_places(self, alpha: float) -> NDArray[np.int64]:

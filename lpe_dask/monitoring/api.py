@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
@@ -14,8 +16,10 @@ from lpe_dask import dask_array as da
 from lpe_dask.monitoring.bins import PValueBins
 from lpe_dask.monitoring.monitor import DriftMonitor
 from lpe_dask.monitoring.result import Drift
+from lpe_dask.monitoring.watched_groups import GroupBins, WatchedGroups
 from lpe_dask.pvalues import check_level
-from lpe_dask.tasks import compute, new_tasks
+from lpe_dask.tables import GroupLevels
+from lpe_dask.tasks import compute, frame_tasks, new_tasks
 
 if TYPE_CHECKING:
     from lpe_dask.model import LPE
@@ -26,6 +30,7 @@ def drift(
     model: LPE,
     state: Mapping[str, Any] | None = None,
     *,
+    groups: Any = None,
     run: str | None = None,
     alpha: float | None = None,
     delta: float = 0.01,
@@ -48,6 +53,10 @@ def drift(
     it is. So rows that leave the nominal ones altogether, and let the others as they were,
     show as a flagged share, and drift that leaves p-values uniform shows nowhere.
 
+    A model with groups (``by``) has each group tested against rows of its own, so that runs
+    may have any number of rows of each. Evidence is the mean of that of the groups, of
+    which the 1000 with most nominal rows are tested.
+
     Parameters
     ----------
     p_values : array-like, Series, dask array or dask Series of shape (n,)
@@ -57,6 +66,10 @@ def drift(
         That gave the p-values.
     state : dict, optional
         ``Drift.state`` of the run before; None: this is the first one.
+    groups : array-like, Series, DataFrame, dask array or dask frame, optional
+        For a model with ``by``, the columns of the same rows that divide them into groups,
+        in that order, or a frame that has them; of shape (n,) or (n, n_columns), and in the
+        partitions of ``p_values`` if these are lazy.
     run : str, optional
         Names this run, such as its date. None or empty: by its number.
     alpha : float, optional
@@ -81,15 +94,15 @@ def drift(
         with its interval, ``promised`` and ``promised_between`` what the reference
         promises; ``shift`` and ``recent_shift`` how much the distribution of the other
         p-values differs in this run, and in the last 7; ``log10_evidence`` is that of a
-        change; ``state`` is for the next run, values of JSON. As text, it is all of this in
-        sentences.
+        change; ``groups`` has the groups with most evidence; ``state`` is for the next run,
+        values of JSON. As text, it is all of this in sentences.
 
     Raises
     ------
     ValueError
-        For p-values that are not from 0 to 1, or not one for each row, a state that is
-        damaged, of another model or level, or has this run already, or arguments out of
-        range.
+        For p-values that are not from 0 to 1, or not one for each row, groups that are not
+        given for a model that has some, a state that is damaged, of another model or level,
+        or has this run already, or arguments out of range.
     TypeError
         For a ``run`` that is no text.
 
@@ -124,16 +137,34 @@ def drift(
     check_level("alpha", level)
     calibration = fitted.calibration.with_values(model.calibration_)
     bins = PValueBins.of_calibration(calibration, level)
+    watched = WatchedGroups.of_model(fitted, level)
     monitor = DriftMonitor.of(
-        calibration, bins, delta=delta, tolerance=tolerance, anomalies=anomalies,
-        shift=shift,
+        calibration, bins, watched=watched, delta=delta, tolerance=tolerance,
+        anomalies=anomalies, shift=shift,
     )  # fmt: skip
     if isinstance(state, Mapping) and state.get("model", monitor.model) != monitor.model:
         raise ValueError(
             "the state belongs to another model. Start anew (state=None): what was seen of "
             "that model says nothing about this one."
         )
-    result = monitor.update(state, _counts(p_values, bins), run or "")
+    if watched is None and groups is not None:
+        raise ValueError(
+            "groups are given, but the model does not divide rows into groups (by=None). "
+            "Leave them out, or fit the model with by=."
+        )
+    if watched is not None and groups is None:
+        raise ValueError(
+            f"the model divides rows into groups by {fitted.by}, but groups=None. Give "
+            f"these columns of the rows (groups=frame[{fitted.by}])."
+        )
+    counter = _Counter(bins)
+    if watched is not None:
+        assert fitted.categories is not None
+        assert fitted.categories.groups is not None
+        levels = fitted.categories.groups.only(watched.bins.codes)
+        counter = _Counter(bins, watched.bins, levels, tuple(fitted.by))
+    counts, of_groups = _counts(p_values, groups, counter)
+    result = monitor.update(state, counts, run or "", groups=of_groups)
     if sum(known["run"] == run for known in result.state["runs"]) > 1:
         raise ValueError(
             f"run={run!r} is in the state already, and would count twice. Give the state "
@@ -142,10 +173,18 @@ def drift(
     return result
 
 
-def _counts(p_values: Any, bins: PValueBins) -> NDArray[np.int64]:
+def _counts(
+    p_values: Any, groups: Any, counter: _Counter
+) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
     """Return the counts of p-values of any kind; those of partitions are added."""
-    if not is_dask_collection(p_values):
-        return bins.count(np.asarray(p_values, np.float64))
+    is_lazy = is_dask_collection(p_values)
+    if groups is not None and is_dask_collection(groups) != is_lazy:
+        raise ValueError(
+            "only one of p_values and groups is a dask collection. Give both as such, in "
+            "the same partitions, or compute both."
+        )
+    if not is_lazy:
+        return counter(np.asarray(p_values, np.float64), groups)
     if p_values.ndim != 1:
         raise ValueError(
             f"p-values with {p_values.ndim} dimensions were given, but it must be 1. Give "
@@ -153,5 +192,68 @@ def _counts(p_values: Any, bins: PValueBins) -> NDArray[np.int64]:
         )
     is_array = isinstance(p_values, da.Array)
     blocks = p_values if is_array else p_values.astype(np.float64).to_dask_array()
-    tasks = ((bins.count, (blocks.name, i)) for i in range(blocks.numblocks[0]))
-    return np.sum(compute(*new_tasks("count", tasks, [blocks])), axis=0)
+    n_blocks, dependencies = blocks.numblocks[0], [blocks]
+    keys: list[Any] = [None] * n_blocks
+    if groups is not None:
+        keys, entered = _blocks_of(groups)
+        dependencies.append(entered)
+        if len(keys) != n_blocks:
+            raise ValueError(
+                f"groups have {len(keys)} partitions, but the p-values {n_blocks}. Give "
+                f"those of the same rows, in the same partitions."
+            )
+    tasks = ((counter, (blocks.name, i), key) for i, key in enumerate(keys))
+    found = compute(*new_tasks("count", tasks, dependencies))
+    counts, of_groups = zip(*found, strict=True)
+    return np.sum(counts, axis=0), None if groups is None else np.sum(of_groups, axis=0)
+
+
+def _blocks_of(groups: Any) -> tuple[list[Any], Any]:
+    """Return the keys of the partitions of columns, and what they depend on."""
+    if not isinstance(groups, da.Array):
+        return frame_tasks(groups.to_frame() if groups.ndim == 1 else groups)
+    if groups.ndim == 2:
+        groups = groups.rechunk({1: -1})
+    further = (0,) * (groups.ndim - 1)
+    return [(groups.name, i, *further) for i in range(groups.numblocks[0])], groups
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counter:
+    """Counts p-values of a partition, also in the groups that are watched.
+
+    Attributes
+    ----------
+    bins : PValueBins
+    of_groups : GroupBins, optional
+    levels : GroupLevels, optional
+        The watched groups.
+    by : tuple
+        Names of the columns that divide rows.
+    """
+
+    bins: PValueBins
+    of_groups: GroupBins | None = None
+    levels: GroupLevels | None = None
+    by: tuple[Any, ...] = ()
+
+    def __call__(
+        self, p_values: NDArray[np.float64], groups: Any
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+        """Return the counts of all rows, and of watched groups."""
+        counts = self.bins.count(p_values)
+        if self.of_groups is None or self.levels is None:
+            return counts, None
+        frame = pd.DataFrame(groups)
+        if {*self.by} <= {*frame.columns}:
+            frame = frame[[*self.by]]
+        if frame.shape != (len(p_values), len(self.by)):
+            raise ValueError(
+                f"groups are of shape {frame.shape}, but must be of shape "
+                f"({len(p_values)}, {len(self.by)}). Give the columns {list(self.by)} of "
+                f"the rows that have the p-values."
+            )
+        places = self.levels.codes(frame.set_axis(list(self.by), axis=1))
+        codes = np.where(places >= 0, places, -1).astype(np.int64)
+        codes = np.append(self.of_groups.codes, -1)[codes]
+        return counts, self.of_groups.count(p_values, codes)

@@ -26,6 +26,9 @@ _UPPER = (
 #: The bulk begins above this, and above so many times alpha.
 _MIN_BULK, _ALPHAS = 0.1, 2
 
+#: The most bulk bins.
+MAX_BULK: int = 1 + len(_UPPER)
+
 #: Numbers before those of the bulk bins: rows, rows_nan, flagged, tail.
 N_TOTALS = 4
 
@@ -108,7 +111,7 @@ class PValueBins:
         (10, 12, 15)
         """
         m, occurring = len(ranks), np.unique(ranks)
-        flag = _max_flagged_rank(alpha, m, includes_self)
+        flag = max_flagged_rank(alpha, m, includes_self)
         above = int(max(occurring[occurring <= flag], default=0))
         least = max(_MIN_BULK, _ALPHAS * alpha)
         inner = occurring[(occurring >= least * m) & (occurring < m)]
@@ -193,7 +196,7 @@ class PValueBins:
         }
 
 
-def _max_flagged_rank(alpha: float, m: int, includes_self: int) -> int:
+def max_flagged_rank(alpha: float, m: int, includes_self: int) -> int:
     """Return the largest j whose p-value, as a float64, is at most alpha; -1 for none."""
     n_places = m + includes_self
     j = min(m, math.floor(alpha * n_places) - includes_self)

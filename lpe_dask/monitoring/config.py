@@ -43,5 +43,8 @@ class DriftConfig:
                 raise ValueError(f"{name}={value!r} must be a number {above}{below}.")
 
 
+#: Tests among which delta is divided.
+N_TESTS = 3
+
 #: That which is taken where none is given.
 DEFAULT_CONFIG = DriftConfig()

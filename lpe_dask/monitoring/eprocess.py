@@ -33,6 +33,9 @@ from scipy.special import gammaln
 #: How strongly bets tilt, in standard deviations of their direction, to either side.
 _TILTS = (0.025, 0.0625, 0.156, 0.39, 0.98)
 
+#: The most bets: either way in each of four directions.
+MAX_BETS = 2 * 4 * len(_TILTS)
+
 #: Width of the directions at either end, as a share of the rows of the bulk.
 _END = 0.1
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from lpe_dask.monitoring.group_state import GROUP_CALIBRATION_ROWS
 from lpe_dask.monitoring.state import CALIBRATION_ROWS, MIN_ROWS, RECENT, Verdict
 
 #: Columns that the sentences name.
@@ -43,6 +44,78 @@ class NewValues:
             return f"{self.column}: {self.unseen:,} rows are outside the nominal range"
         text = f"{self.column}: {self.unseen:,} rows have values that no nominal row has"
         return f"{text}: {', '.join(self.examples)}" if self.examples else text
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDrift:
+    """What the rows of a group say.
+
+    Attributes
+    ----------
+    group : str
+    rows, flagged : int
+        Of the run, with a p-value.
+    shift, shift_low : float
+        As `Drift.recent_shift`, of the last 4 to 8 runs.
+    log10_evidence : float
+        Of a change in this group.
+    p_value : float
+        Of a change in this group, for all groups together (Holm).
+    is_changed : bool
+        Whether it is as small as delta asks for.
+    """
+
+    group: str
+    rows: int
+    flagged: int
+    shift: float
+    shift_low: float
+    log10_evidence: float
+    p_value: float
+    is_changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsDrift:
+    """What groups say, where rows are divided into such.
+
+    Attributes
+    ----------
+    watched, not_watched : int
+        Groups that are tested for drift, the largest ones, and all others.
+    ready : int
+        Watched groups that have enough rows for their reference.
+    changed : int
+        Those that have changed, by Holm's method.
+    names : str
+        The names of some of these.
+    reference_rows : int, optional
+        Of the first runs of all groups; None: the calibration rows are the reference.
+    most_evidence : list of GroupDrift
+        The groups with most evidence of a change.
+    """
+
+    watched: int
+    not_watched: int
+    ready: int
+    changed: int
+    names: str
+    reference_rows: int | None
+    most_evidence: list[GroupDrift]
+
+    def sentences(self) -> Iterator[str]:
+        """Yield what is told of them."""
+        text = f"{self.watched:,} groups are tested, each against rows of its own"
+        if self.not_watched > 0:
+            text += f"; the other {self.not_watched:,}, which are smaller, are not"
+        yield text
+        if self.ready < self.watched:
+            yield (
+                f"{self.watched - self.ready:,} of them still have fewer than "
+                f"{GROUP_CALIBRATION_ROWS} rows to test others against"
+            )
+        if self.changed > 0:
+            yield f"evidence of a change in {self.names}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +162,9 @@ class Drift:
     state : dict
         For the next run; values of JSON. Its "runs" are what is remembered of the runs up
         to this one, the oldest one first; of invalid input there is only that in it.
+    groups : GroupsDrift, optional
+        Where the model divides rows into groups: ``shift`` and ``recent_shift`` then
+        compare with what is expected of as many rows of each group.
     """
 
     verdict: Verdict
@@ -113,6 +189,7 @@ class Drift:
     reference_rows: int | None
     unseen_values: list[NewValues]
     state: dict[str, Any]
+    groups: GroupsDrift | None = None
 
     def __str__(self) -> str:
         """Return all of it in sentences."""
@@ -152,6 +229,8 @@ def _sentences(drift: Drift) -> Iterator[str]:
     yield _of_alarms(drift)
     yield from _of_unseen(drift)
     yield from map(_sentence, _of_bulk(drift))
+    if drift.groups is not None:
+        yield from map(_sentence, drift.groups.sentences())
     if drift.consecutive_excess_runs > 1:
         than = "promised" if drift.reference_rows is None else "in the first runs"
         yield (
@@ -185,13 +264,15 @@ def _of_bulk(drift: Drift) -> list[str]:
     if drift.verdict == "drift" and drift.promised_between is None:
         return ["later runs are not tested against this one"]
     if drift.verdict == "calibrating" or drift.promised_between is None:
+        if drift.groups is not None:
+            return ["later runs are tested against the first rows of each group"]
         if (drift.reference_rows or 0) >= CALIBRATION_ROWS:
             return [f"later runs are tested against these {drift.reference_rows:,} rows"]
         return [
             f"later runs are tested against the first ones, which have "
             f"{drift.reference_rows:,} rows so far, of at least {CALIBRATION_ROWS:,}"
         ]
-    if not drift.state["wealth"]:
+    if not drift.state["wealth"] and drift.groups is None:
         return ["too few distinct p-values to test for a shift"]
     shift = (
         f"the distribution of p-values of non-anomalous rows differs by "
@@ -201,7 +282,8 @@ def _of_bulk(drift: Drift) -> list[str]:
         shift += f" (with 95% confidence by at least {drift.shift_low:.2%})"
     if len(drift.state["recent"]) > 1:
         n_recent = len(drift.state["recent"])
-        shift += f", by {drift.recent_shift:.2%} in the last {n_recent} runs"
+        runs = f"the last {n_recent} runs" if drift.groups is None else "recent runs"
+        shift += f", by {drift.recent_shift:.2%} in {runs}"
     since = drift.changed_since
     if since is None:
         return [shift, "no evidence of a change"]

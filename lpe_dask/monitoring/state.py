@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lpe_dask.monitoring.bins import BinCounts, PValueBins
 from lpe_dask.monitoring.eprocess import bet_exponents
+from lpe_dask.monitoring.group_state import GroupsSection, GroupStates
+from lpe_dask.monitoring.watched_groups import WatchedGroups
 
 #: The version of the format of a state; keys may be added to it.
 FORMAT = 1
@@ -73,7 +75,9 @@ class DriftState(_Section):
     calibration rows are. ``tested_runs`` are those that count but for these, ``n_runs``
     all, ``recent`` the rows of the tail and of each bulk bin of up to `RECENT` tested runs,
     and ``sums`` those of the bulk before them. ``known`` and ``unseen`` have how many rows
-    of all runs have a value in each column, and one that no nominal row has.
+    of all runs have a value in each column, and one that no nominal row has. Where rows are
+    divided into groups, ``groups`` has what these are tested by, ``evidence`` is that of
+    all of them, and there are no ``reference`` and no ``wealth`` beside.
     """
 
     format: int
@@ -95,6 +99,7 @@ class DriftState(_Section):
     change: Change | None = None
     consecutive_excess_runs: _Runs = 0
     runs: list[RunRecord] = []
+    groups: GroupsSection | None = None
 
     @property
     def is_calibrating(self) -> bool:
@@ -135,9 +140,13 @@ class Reference:
             starts = np.arange(len(widths))
             return cls(bins.n_calibration, flagged, bins.edges[0], widths, starts, widths)
         flagged, tail, *rows = state.reference
-        flagged = flagged if bins.flag >= 0 else -1
+        return cls.of_first_rows(flagged if bins.flag >= 0 else -1, tail, rows)
+
+    @classmethod
+    def of_first_rows(cls, flagged: int, tail: int, rows: Sequence[int]) -> Reference:
+        """Return the first rows of a series, by those in each bulk bin."""
         bulk, starts = np.array(rows, np.float64), _starts(rows)
-        prior = np.add.reduceat(bulk, starts) + 0.5
+        prior = np.add.reduceat(bulk, starts) + 0.5 if rows else bulk
         return cls(tail + sum(rows), flagged, tail, bulk, starts, prior)
 
     def joined(self, bulk: NDArray[Any]) -> NDArray[np.float64]:
@@ -164,7 +173,12 @@ def _starts(rows: Sequence[int]) -> NDArray[np.intp]:
 
 
 def new_state(
-    model: str, bins: PValueBins, delta: float, *, is_exact: bool
+    model: str,
+    bins: PValueBins,
+    delta: float,
+    *,
+    is_exact: bool,
+    watched: WatchedGroups | None = None,
 ) -> dict[str, Any]:
     """Return the state before the first run.
 
@@ -178,13 +192,18 @@ def new_state(
     is_exact : bool
         Whether calibration rows are measured as new rows are, so that runs can be tested
         against them. Otherwise against the first runs.
+    watched : WatchedGroups, optional
+        Where rows are divided into groups; these say what they are tested against.
     """
     n_bulk = len(bins.widths)
     state = DriftState(
         format=FORMAT, model=model, n_calibration=bins.n_calibration, alpha=bins.alpha,
         edges=list(bins.edges), delta=delta, sums=[0] * n_bulk,
-        reference=None if is_exact else [0] * (n_bulk + 2),
+        reference=None if is_exact or watched is not None else [0] * (n_bulk + 2),
     )  # fmt: skip
+    if watched is not None:
+        groups = GroupStates.new(watched).section(watched)
+        return state.model_copy(update={"groups": groups}).model_dump(mode="json")
     return reset_wealth(state, bins).model_dump(mode="json")
 
 
@@ -204,8 +223,10 @@ def with_reference_rows(
     return reset_wealth(state.model_copy(update={"reference": reference}), bins)
 
 
-def validate_state(state: Mapping[str, Any], bins: PValueBins) -> DriftState:
-    """Return a state that came from a file, if it is one of these bins."""
+def validate_state(
+    state: Mapping[str, Any], bins: PValueBins, watched: WatchedGroups | None = None
+) -> DriftState:
+    """Return a state that came from a file, if it is one of these bins and groups."""
     try:
         content = dict(state)
         if (version := content.get("format", FORMAT)) != FORMAT:
@@ -233,8 +254,33 @@ def validate_state(state: Mapping[str, Any], bins: PValueBins) -> DriftState:
             f"alpha={found[1]:g}, but this one {wanted[0]} and {wanted[1]:g}, or other "
             f"bins. {_RESET_HINT}"
         )
-    if len(checked.wealth) != len(bet_exponents(Reference.of(bins, checked).prior)):
+    if (checked.groups is None) != (watched is None):
+        raise ValueError(
+            f"the state belongs to another model: only one of the two divides rows into "
+            f"groups. {_RESET_HINT}"
+        )
+    if checked.groups is None and len(checked.wealth) != len(
+        bet_exponents(Reference.of(bins, checked).prior)
+    ):
         raise ValueError(f"the state of earlier runs is damaged (wealth). {_RESET_HINT}")
     if len(checked.known) != len(checked.unseen):
         raise ValueError(f"the state of earlier runs is damaged (unseen). {_RESET_HINT}")
     return checked
+
+
+def group_states(state: DriftState, watched: WatchedGroups) -> GroupStates:
+    """Return what a state has of groups.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged, or of other groups.
+    """
+    assert state.groups is not None
+    try:
+        return GroupStates.read(state.groups, watched)
+    except ValueError as error:
+        raise ValueError(
+            f"the state of earlier runs is damaged, or of another model ({error}). "
+            f"{_RESET_HINT}"
+        ) from None

@@ -19,6 +19,9 @@ same is not: most of its rows have small p-values, or values that no nominal row
 
 Of the probability delta of a false "drift", over all runs, a third each goes to evidence
 about p-values of the bulk (eprocess.py), to the share of small ones, and to unseen values.
+
+Where rows are divided into groups, group_verdict.py tests each group against rows of its
+own; unseen values are those of all rows.
 """
 
 from __future__ import annotations
@@ -32,13 +35,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.monitoring.bins import BinCounts, PValueBins
-from lpe_dask.monitoring.config import DEFAULT_CONFIG, DriftConfig
+from lpe_dask.monitoring.config import DEFAULT_CONFIG, N_TESTS, DriftConfig
 from lpe_dask.monitoring.eprocess import (
     bet_exponents,
     log_evidence,
     log_ratios,
     update_log_wealth,
 )
+from lpe_dask.monitoring.group_verdict import GroupTest
 from lpe_dask.monitoring.intervals import (
     LEVEL,
     beta_interval,
@@ -62,15 +66,17 @@ from lpe_dask.monitoring.state import (
     Reference,
     RunRecord,
     Verdict,
+    group_states,
     validate_state,
     with_reference_rows,
 )
+from lpe_dask.monitoring.watched_groups import WatchedGroups
+
+#: What is said of rows of the tail, where rows are divided into groups.
+_SMALL_IN_GROUPS = "are where the most anomalous nominal rows of their groups are"
 
 #: The share of rows that are elsewhere from which on the input is invalid.
 _INVALID_SHARE = 0.5
-
-#: Tests among which delta is divided.
-_N_TESTS = 3
 
 
 def update(
@@ -82,6 +88,7 @@ def update(
     config: DriftConfig = DEFAULT_CONFIG,
     columns: Sequence[NominalColumn] = (),
     unseen: NewValueCounts | None = None,
+    groups: tuple[WatchedGroups, NDArray[np.int64]] | None = None,
 ) -> Drift:
     """Return the drift of a run, with the state after it; changes no argument.
 
@@ -101,6 +108,9 @@ def update(
         What nominal rows have in the columns that are measured.
     unseen : NewValueCounts, optional
         What the rows of the run have there; None: it is not known.
+    groups : tuple of WatchedGroups and ndarray, optional
+        Where rows are divided into groups: those that are tested, and the rows of the run
+        in each, as `GroupBins.count` gives them.
 
     Raises
     ------
@@ -122,8 +132,13 @@ def update(
     >>> drift.changed_since
     {'run': 'Wed', 'output': '', 'number': 3}
     """
-    before, counts = validate_state(state, bins), BinCounts.of(numbers)
-    invalid = _invalid_reason(before, bins, counts)
+    watched = None if groups is None else groups[0]
+    before, counts = validate_state(state, bins, watched), BinCounts.of(numbers)
+    of_groups = None if groups is None else _group_test(before, *groups)
+    is_calibrating = (
+        before.is_calibrating if of_groups is None else not of_groups.references
+    )
+    invalid = _invalid_reason(before, bins, counts, of_groups)
     number = before.counted_runs + (invalid is None)
     numbered = {"n_runs": before.n_runs + 1, "counted_runs": number}
     run = run or f"run {numbered['n_runs']}"
@@ -131,15 +146,26 @@ def update(
     values: list[NewValues] = []
     if invalid is None and unseen is not None:
         before, values = _with_unseen(before, columns, unseen)
-    unlike = None if invalid else _early_drift_reason(before, bins, counts, config, values)
+    unlike = (
+        None
+        if invalid
+        else _early_drift_reason(before, bins, counts, config, values, of_groups)
+    )
     after = before
-    if invalid is None and not (unlike and before.is_calibrating):
+    if invalid is None and not (unlike and is_calibrating):
         now = Change(run=run, output=output, number=number)
-        after = _with_run(before, bins, counts, now)
-    seen, excess = _Seen.of(before, after, bins, counts), before.consecutive_excess_runs
-    if invalid is None and not before.is_calibrating:
+        if of_groups is None:
+            after = _with_run(before, bins, counts, now)
+        else:
+            of_groups = of_groups.counted(is_reference=unlike is None)
+            after = _with_groups(before, of_groups, counts, now)
+    seen = _Seen.of(before, after, bins, counts, of_groups)
+    excess = before.consecutive_excess_runs
+    if invalid is None and seen.promised is not None:
         excess = excess + 1 if _has_excess(seen, config) else 0
-    test = _Test(before, after, bins, counts, config, seen)
+    test = _Test(
+        before, after, bins, counts, config, seen, of_groups, is_calibrating=is_calibrating
+    )
     verdict, reason = ("invalid input", invalid) if invalid else test.verdict(unlike)
     record = RunRecord(
         run=run, output=output, verdict=verdict, reason=reason, number=number,
@@ -150,13 +176,15 @@ def update(
     runs = [*before.runs, record][-MAX_RUNS:]
     kept = after.model_copy(update={"runs": runs, "consecutive_excess_runs": excess})
     change, reference = after.change, after.reference
+    n_reference = None if reference is None else sum(reference[1:])
+    told = None if of_groups is None else of_groups.result()
     return Drift(
         verdict, reason, run, number, counts.rows, counts.rows_nan, counts.flagged,
         seen.share, seen.between, bins.alpha, seen.promised, *seen.shift,
         *seen.recent_shift, record.log10_evidence,
         None if change is None else change.model_dump(), excess, bins.n_calibration,
-        None if reference is None else sum(reference[1:]), values,
-        kept.model_dump(mode="json"),
+        n_reference if told is None else told.reference_rows, values,
+        kept.model_dump(mode="json"), told,
     )  # fmt: skip
 
 
@@ -183,13 +211,20 @@ class _Seen:
 
     @classmethod
     def of(
-        cls, before: DriftState, after: DriftState, bins: PValueBins, counts: BinCounts
+        cls,
+        before: DriftState,
+        after: DriftState,
+        bins: PValueBins,
+        counts: BinCounts,
+        groups: GroupTest | None = None,
     ) -> _Seen:
         """Return the record of a run, which is in the state unless it is invalid."""
         share = between = promised = None
         if counts.measured > 0:
             share = counts.flagged / counts.measured
             between = clopper_pearson_interval(counts.flagged, counts.measured)
+        if groups is not None:
+            return cls(share, between, groups.promised(), *groups.shifts())
         if before.is_calibrating:
             return cls(share, between, promised, (0.0, 0.0), (0.0, 0.0))
         reference = Reference.of(bins, after)
@@ -225,13 +260,35 @@ def _with_run(
         evidence = float(log_evidence(wealth, tested))
         update["evidence"] = evidence
         update["wealth"] = [float(w) if w > -np.inf else None for w in wealth]
-        if evidence >= math.log(_N_TESTS / before.delta):
+        if evidence >= math.log(N_TESTS / before.delta):
             update["change"] = now
     if len(recent) > RECENT:
         oldest, recent = recent[0], recent[1:]
         if before.change is None:  # what has changed is no longer compared with
             update["sums"] = (sums + _bulk_of(oldest)).tolist()
     return before.model_copy(update=update | {"recent": recent})
+
+
+def _group_test(
+    state: DriftState, watched: WatchedGroups, counts: NDArray[np.int64]
+) -> GroupTest:
+    """Return the test of the groups of a run."""
+    states = group_states(state, watched)
+    return GroupTest.of(watched, states, counts, state.delta / N_TESTS)
+
+
+def _with_groups(
+    before: DriftState, groups: GroupTest, counts: BinCounts, now: Change
+) -> DriftState:
+    """Return the state after a run whose groups are tested, without its record."""
+    section, evidence = groups.after.section(groups.watched), groups.evidence
+    update: dict[str, Any] = {"groups": section, "evidence": evidence}
+    if groups.references:
+        recent = [*before.recent, [counts.tail, *counts.bulk.tolist()]]
+        update |= {"tested_runs": before.tested_runs + 1, "recent": recent[-RECENT:]}
+    if before.change is None and evidence >= math.log(N_TESTS / before.delta):
+        update["change"] = now
+    return before.model_copy(update=update)
 
 
 def _bulk_of(run: Sequence[int]) -> NDArray[np.int64]:
@@ -249,15 +306,17 @@ class _Test:
     counts: BinCounts
     config: DriftConfig
     seen: _Seen
+    groups: GroupTest | None
+    is_calibrating: bool
 
     def verdict(self, unlike: str | None) -> tuple[Verdict, str | None]:
         """Return the verdict, and why it is not "no drift"; ``unlike`` may be why."""
         reasons = [unlike]
-        if not self.before.is_calibrating:
+        if not self.is_calibrating:
             reasons += [self._of_small(), self._of_bulk()]
         if why := "; ".join(reason for reason in reasons if reason):
             return "drift", why
-        if self.before.is_calibrating:
+        if self.is_calibrating:
             return "calibrating", "later runs are tested against the first ones"
         n_rows = sum(map(sum, self.after.recent))
         if n_rows < MIN_ROWS:
@@ -265,6 +324,8 @@ class _Test:
         return "no drift", None
 
     def _of_bulk(self) -> str | None:
+        if self.groups is not None and self.after.change is not None:
+            return self.groups.has_shifted(self.config)
         shift = max(self.seen.shift[1], self.seen.recent_shift[1])
         if self.after.change is None or shift <= self.config.shift:
             return None
@@ -276,14 +337,20 @@ class _Test:
         Those up to alpha and those before the bulk; each in two directions, with an error
         of the reference and one of the runs: the errors of all runs add up to the last.
         """
+        names = (
+            f"have p <= {self.bins.alpha:g}",
+            f"have p-values up to {_largest_of_tail(self.bins):.2g}",
+        )
+        if self.groups is not None:
+            return self.groups.of_small(
+                self.config, self.after.tested_runs, (names[0], _SMALL_IN_GROUPS)
+            )
         reference, n_rows = Reference.of(self.bins, self.before), self.counts.measured
-        error = self.before.delta / _N_TESTS / 8
+        error = self.before.delta / N_TESTS / 8
         spent = error * 6 / (math.pi * self.after.tested_runs) ** 2
-        alarms = f"have p <= {self.bins.alpha:g}"
-        small = f"have p-values up to {_largest_of_tail(self.bins):.2g}"
         for k, x, name in (
-            (reference.flagged, self.counts.flagged, alarms),
-            (reference.tail, self.counts.tail, small),
+            (reference.flagged, self.counts.flagged, names[0]),
+            (reference.tail, self.counts.tail, names[1]),
         ):
             low, high = beta_interval(k, reference.rows, error)
             most = high * (1 + self.config.tolerance) + self.config.anomalies
@@ -309,9 +376,7 @@ def _with_unseen(
     if len(state.known) == len(columns):
         known, of_all = known + state.known, of_all + state.unseen
     counts = [(unseen.known, unseen.unseen), (known, of_all)]
-    reported = columns_in_excess(
-        columns, counts, state.counted_runs, state.delta / _N_TESTS
-    )
+    reported = columns_in_excess(columns, counts, state.counted_runs, state.delta / N_TESTS)
     values = [
         NewValues(
             columns[place].name, int(unseen.missing[place]), int(unseen.unseen[place]),
@@ -329,6 +394,7 @@ def _early_drift_reason(
     counts: BinCounts,
     config: DriftConfig,
     values: Sequence[NewValues],
+    groups: GroupTest | None = None,
 ) -> str | None:
     """Return in words how rows differ from nominal ones, whatever the reference is.
 
@@ -349,18 +415,20 @@ def _early_drift_reason(
             f"more than {config.anomalies:.0%} of the rows have values that no nominal row "
             f"has ({', '.join(names)})"
         )
-    if not state.is_calibrating:
-        return None
-    error = state.delta / _N_TESTS / 8
-    _, high = beta_interval(bins.edges[0], bins.n_calibration, error)
-    most = max(_INVALID_SHARE, high * (1 + config.tolerance) + config.anomalies)
+    tail, measured = counts.tail, counts.measured
+    error = state.delta / N_TESTS / 8
     spent = error * 6 / (math.pi * state.counted_runs) ** 2
-    if clopper_pearson_lower(counts.tail, counts.measured, spent) <= most:
+    small = f"have p-values up to {_largest_of_tail(bins):.2g}, which few nominal rows have"
+    if groups is None:
+        is_calibrating = state.is_calibrating
+        _, high = beta_interval(bins.edges[0], bins.n_calibration, error)
+    else:
+        is_calibrating, small = not groups.references, _SMALL_IN_GROUPS
+        (tail, measured), high = groups.tail_rows(), groups.largest_tail_share(spent)
+    most = max(_INVALID_SHARE, high * (1 + config.tolerance) + config.anomalies)
+    if not is_calibrating or clopper_pearson_lower(tail, measured, spent) <= most:
         return None
-    return (
-        f"{counts.tail / counts.measured:.2%} of the rows have p-values up to "
-        f"{_largest_of_tail(bins):.2g}, which few nominal rows have"
-    )
+    return f"{tail / measured:.2%} of the rows {small}"
 
 
 def _largest_of_tail(bins: PValueBins) -> float:
@@ -376,7 +444,12 @@ def _has_excess(seen: _Seen, config: DriftConfig) -> bool:
     return seen.between[0] > seen.promised[1] * (1 + config.tolerance)
 
 
-def _invalid_reason(state: DriftState, bins: PValueBins, counts: BinCounts) -> str | None:
+def _invalid_reason(
+    state: DriftState,
+    bins: PValueBins,
+    counts: BinCounts,
+    groups: GroupTest | None = None,
+) -> str | None:
     """Return in words why the rows of a run cannot be meant; None if they may be."""
     rows, measured = counts.rows, counts.measured
     if rows == 0:
@@ -386,10 +459,13 @@ def _invalid_reason(state: DriftState, bins: PValueBins, counts: BinCounts) -> s
     were_otherwise = any(run.verdict in ("no drift", "calibrating") for run in state.runs)
     if measured < MIN_ROWS or state.is_calibrating or not were_otherwise:
         return None
+    elsewhere = "more than half of the rows are where hardly any were in earlier runs"
+    if groups is not None:
+        return elsewhere if groups.is_elsewhere(_INVALID_SHARE) else None
     reference = Reference.of(bins, state)
     expected = np.array([reference.tail, *reference.bulk])
     shares = np.array([counts.tail, *counts.bulk]) / measured
     chance = math.sqrt(len(shares) * (1 / measured + 1 / reference.rows)) / 2
     if np.abs(shares - expected / expected.sum()).sum() / 2 - chance > _INVALID_SHARE:
-        return "more than half of the rows are where hardly any were in earlier runs"
+        return elsewhere
     return None

@@ -82,6 +82,11 @@ class GroupLevels:
         """Return about the bytes of the values: larger ones are not sent inside graphs."""
         return int(self.values.memory_usage(index=False, deep=True).sum())
 
+    def only(self, numbers: NDArray[np.integer]) -> GroupLevels:
+        """Return some of the groups, which then have the numbers 0, 1, ..."""
+        values = self.values.iloc[numbers].reset_index(drop=True)
+        return GroupLevels(self.kinds, values, self.n_rows[numbers])
+
     def codes(self, frame: pd.DataFrame) -> NDArray[np.float64]:
         """Return the number of the group of each row, of shape (n_rows,).
 

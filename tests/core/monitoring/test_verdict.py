@@ -618,6 +618,7 @@ ALLOWED = {
     "unseen=[]",
     "consecutive_excess_runs missing", "runs missing", "recent=[]", "runs=[]",
     "change=None", "evidence=-1", "model=much", "reference=None", "unknown key",
+    "groups missing", "groups=None",
 }  # fmt: skip
 
 
