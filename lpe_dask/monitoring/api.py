@@ -133,7 +133,8 @@ def drift(
 
     fitted = fitted_of(model)
     # The largest level that flags what the model flags.
-    level = math.nextafter(model.offset_, 0) if alpha is None else float(alpha)
+    offset = fitted.offset if fitted.has_groups else model.offset_
+    level = math.nextafter(offset, 0) if alpha is None else float(alpha)
     check_level("alpha", level)
     calibration = fitted.calibration.with_values(model.calibration_)
     bins = PValueBins.of_calibration(calibration, level)

@@ -214,9 +214,9 @@ class GroupTest:
             odd = places[of_groups.is_odd]
             if len(odd) > 0:
                 first = int(np.flatnonzero(of_groups.is_odd)[0])
-                why = of_groups.in_words(name, "its rows", first)
-                more = f", and {len(odd) - 1} more groups" if len(odd) > 1 else ""
-                return f"{self.watched.names[odd[0]]}: {why}{more}"
+                rows = f"the rows of {self.watched.names[odd[0]]}"
+                more = f", and so in {len(odd) - 1} more groups" if len(odd) > 1 else ""
+                return f"{of_groups.in_words(name, rows, first)}{more}"
         return None
 
     def tail_rows(self) -> tuple[int, int]:
