@@ -41,6 +41,7 @@ from lpe_dask.monitoring.result import GroupDrift, GroupsDrift
 from lpe_dask.monitoring.share_limits import ShareLimits, mean_limits
 from lpe_dask.monitoring.state import Reference
 from lpe_dask.monitoring.watched_groups import WatchedGroups
+from lpe_dask.pvalues import holm
 
 #: Groups that a result has of their own, and that sentences name.
 _N_LARGEST, _N_NAMED = 20, 3
@@ -232,8 +233,8 @@ class GroupTest:
 
     def result(self) -> GroupsDrift:
         """Return what is told of groups."""
-        adjusted = holm(self.after.evidence[:, 1])
-        named, n = self._named(), self.counts.sum(axis=1)
+        adjusted, named = self._adjusted(), self._named()
+        n = self.counts.sum(axis=1)
         order = np.lexsort((-n, -self.after.evidence[:, 0], adjusted))[:_N_LARGEST]
         largest = [
             GroupDrift(
@@ -251,9 +252,13 @@ class GroupTest:
             None if reference is None else int(reference.sum()), largest,
         )  # fmt: skip
 
+    def _adjusted(self) -> NDArray[np.float64]:
+        """Return p-values of a change in each group, that hold for all together."""
+        return holm(np.exp(-self.after.evidence[:, 1].clip(0)))
+
     def _named(self) -> list[int]:
         """Return the places of the groups that have changed, by Holm, the surest first."""
-        adjusted = holm(self.after.evidence[:, 1])
+        adjusted = self._adjusted()
         order = np.argsort(-self.after.evidence[:, 1], kind="stable")
         return [place for place in map(int, order) if adjusted[place] <= self.error]
 
@@ -280,26 +285,6 @@ class GroupTest:
         before, n_bulk = self._earlier(place), len(self.references[place].bulk)
         rows = self.counts[place, 2:], self.after.recent[place].sum(axis=0)
         return [shift_between(before[:n_bulk], of[:n_bulk]) for of in rows]
-
-
-def holm(evidence: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return p-values of groups that hold for all together, by Holm's method.
-
-    Parameters
-    ----------
-    evidence : ndarray of shape (n,)
-        The logarithm of the largest evidence that each group ever had.
-
-    Examples
-    --------
-    >>> holm(np.log([1000.0, 2.0, 100.0])).round(4).tolist()
-    [0.003, 0.5, 0.02]
-    """
-    order, n = np.argsort(-evidence, kind="stable"), len(evidence)
-    adjusted = np.exp(-evidence[order].clip(0)) * (n - np.arange(n))
-    found = np.empty(n)
-    found[order] = np.maximum.accumulate(adjusted).clip(max=1)
-    return found
 
 
 def _bet(

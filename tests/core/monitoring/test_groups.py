@@ -22,7 +22,6 @@ from lpe_dask.monitoring import group_state
 from lpe_dask.monitoring.api import drift
 from lpe_dask.monitoring.bins import PValueBins
 from lpe_dask.monitoring.group_state import GroupStates
-from lpe_dask.monitoring.group_verdict import holm
 from lpe_dask.monitoring.monitor import DriftMonitor
 from lpe_dask.monitoring.packed_arrays import pack, unpack
 from lpe_dask.monitoring.share_limits import mean_limits
@@ -205,20 +204,6 @@ def test_evidence__is_the_mean_of_that_of_each_group_by_itself():
     for code, log in enumerate(logs):
         assert most[f"site={code}"] == pytest.approx(log / math.log(10), abs=0.03)
     assert expected > 1
-
-
-def test_holm__rejects_one_by_one():
-    for logs in (np.log([500.0, 90, 300, 2, 1.5, 300]), np.array([-3.0, 9, 0]), np.ones(1)):
-        adjusted = holm(logs)
-        for level in (0.001, 0.01, 0.02, 0.3, 0.999):
-            left, rejected = {*range(len(logs))}, set()
-            while left:
-                best = max(left, key=lambda i: logs[i])
-                if min(1.0, math.exp(-logs[best])) > level / len(left):
-                    break
-                left.remove(best)
-                rejected.add(best)
-            assert {*np.flatnonzero(adjusted <= level).tolist()} == rejected
 
 
 # Series
