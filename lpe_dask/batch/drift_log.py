@@ -132,8 +132,9 @@ class RunSeries:
     def _updated(self, state: dict[str, Any] | None, stats: PartStats) -> Drift:
         """Return the drift of the run after a state; None: it is the first one."""
         values = stats.missing, stats.unseen
+        groups = None if stats.watched is None else stats.watched.array()
         return self.monitor.update(
-            state, stats.bins, self.date, redact(self.output), values
+            state, stats.bins, self.date, redact(self.output), values, groups
         )
 
     def _after_predecessor(

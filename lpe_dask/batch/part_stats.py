@@ -14,7 +14,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask.batch.group_counts import GroupCounts
-from lpe_dask.monitoring import PValueBins
+from lpe_dask.batch.watched_counts import WatchedCounts
+from lpe_dask.monitoring import GroupBins, PValueBins
 
 #: The most anomalous rows of an output that its summary explains.
 N_EXPLAINED = 50
@@ -70,6 +71,8 @@ class PartStats:
         As `top_anomalies` gives them.
     groups : GroupCounts, optional
         Where rows are divided into groups.
+    watched : WatchedCounts, optional
+        Where groups are tested for drift.
     """
 
     counts: dict[str, int]
@@ -79,6 +82,7 @@ class PartStats:
     statuses: NDArray[np.int64]
     top: pd.DataFrame
     groups: GroupCounts | None = None
+    watched: WatchedCounts | None = None
 
     @classmethod
     def of(
@@ -91,6 +95,8 @@ class PartStats:
         is_flagged: NDArray[np.bool_],
         values: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
         codes: NDArray[np.integer] | None = None,
+        *,
+        watched: GroupBins | None = None,
     ) -> PartStats:
         """Return the statistics of the rows of a part.
 
@@ -108,6 +114,8 @@ class PartStats:
         codes : ndarray of shape (n_rows,), optional
             Of the groups of the rows, below 0 where there is none. None: rows are not
             divided into groups.
+        watched : GroupBins, optional
+            In which p-values of groups are counted to test these for drift.
         """
         counts = {
             "rows": len(p_values),
@@ -120,7 +128,10 @@ class PartStats:
         groups = None
         if codes is not None:
             groups = GroupCounts.of(codes, p_values, is_flagged, bins.alpha)
-        return cls(counts, bins.count(p_values), *values, top, groups)
+        of_watched = None
+        if codes is not None and watched is not None:
+            of_watched = WatchedCounts.of(watched.count(p_values, codes))
+        return cls(counts, bins.count(p_values), *values, top, groups, of_watched)
 
     @classmethod
     def merge(cls, some: Sequence[PartStats], graph: str) -> PartStats:
@@ -130,14 +141,18 @@ class PartStats:
         rows = pd.concat([of.top for of in some], ignore_index=True)
         known = [of.groups for of in some if of.groups is not None]
         groups = GroupCounts.merge(known) if known else None
-        return cls(counts, **arrays, top=top_anomalies(rows, graph), groups=groups)
+        of_watched = [of.watched for of in some if of.watched is not None]
+        watched = WatchedCounts.merge(of_watched) if of_watched else None
+        top = top_anomalies(rows, graph)
+        return cls(counts, **arrays, top=top, groups=groups, watched=watched)
 
     def as_json(self) -> dict[str, Any]:
         """Return this as values of JSON, for the metadata of a part."""
         arrays = {name: getattr(self, name).tolist() for name in _COUNTED}
         groups = None if self.groups is None else self.groups.as_json()
-        top = self.top.to_dict("list")
-        return {"counts": self.counts, **arrays, "top": top, "groups": groups}
+        watched = None if self.watched is None else self.watched.as_json()
+        more = {"top": self.top.to_dict("list"), "groups": groups, "watched": watched}
+        return {"counts": self.counts, **arrays, **more}
 
     @classmethod
     def from_json(cls, content: Any) -> PartStats:
@@ -147,4 +162,7 @@ class PartStats:
         top = pd.DataFrame({name: content["top"][name] for name in _TOP_TYPES})
         known = content.get("groups")
         groups = None if known is None else GroupCounts.from_json(known)
-        return cls(counts, **arrays, top=top.astype(_TOP_TYPES), groups=groups)
+        known = content.get("watched")
+        watched = None if known is None else WatchedCounts.from_json(known)
+        top = top.astype(_TOP_TYPES)
+        return cls(counts, **arrays, top=top, groups=groups, watched=watched)

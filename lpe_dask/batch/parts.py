@@ -188,15 +188,18 @@ def part_writes(
         Of the partitions to write.
     """
     schema = to_task(part_schema(kept), "lpe-schema")
+    of_rows = to_task(stats_of, "lpe-part-stats")
     counts = [_NO_VALUES] * len(kept.parts) if values is None else [of.key for of in values]
     tasks = (
         (
             _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), counts[i],
-            offset, stats_of, schema.key, folder, made_from[i], i,
+            offset, of_rows.key, schema.key, folder, made_from[i], i,
         )
         for i in numbers
     )  # fmt: skip
-    return new_tasks("write", tasks, [statistic, p_values, *(values or []), schema])
+    return new_tasks(
+        "write", tasks, [statistic, p_values, *(values or []), schema, of_rows]
+    )
 
 
 def decision_writes(
@@ -223,9 +226,10 @@ def decision_writes(
         As for `part_writes`.
     """
     entered = to_task(adjustment, "lpe-adjustment")
-    further = (entered.key, fdr, stats_of, folder)
+    of_rows = to_task(stats_of, "lpe-part-stats")
+    further = (entered.key, fdr, of_rows.key, folder)
     tasks = ((_decide_part, *further, made_from[i], i) for i in numbers)
-    return new_tasks("decide", tasks, [entered])
+    return new_tasks("decide", tasks, [entered, of_rows])
 
 
 def undecided_p_values(folder: PartFolder) -> da.Array:

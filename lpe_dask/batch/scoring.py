@@ -49,7 +49,7 @@ from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import Fitted, ModelFolder
-from lpe_dask.monitoring import DriftMonitor, PValueBins
+from lpe_dask.monitoring import DriftMonitor, PValueBins, WatchedGroups
 from lpe_dask.pvalues import Adjustment, adjustment, check_level
 from lpe_dask.storage import Folder, Lock, redact, short_message
 from lpe_dask.tables import (
@@ -311,14 +311,19 @@ def execute_scoring(
         values = columns.tasks(rows)
         planned = model.reference.needed_bytes(sizes)
         bins = PValueBins.of_calibration(model.calibration, alpha)
+        watched = None
+        if not scoring.scores_nominal_rows:
+            watched = WatchedGroups.of_model(model, alpha, scoring.private)
     folder = scoring.folder(lock.token)
     with _failures_named(scoring):
         lock.verify()  # the fit may have taken hours
-        series = _series(scoring, model, bins, columns)
+        series = _series(scoring, model, bins, columns, watched)
         _prepare_output(scoring, series)
-        stats_of = partial(PartStats.of, bins, model.calibration.graph)
+        of_watched = None if watched is None else watched.bins
+        graph = model.calibration.graph
+        stats_of = partial(PartStats.of, bins, graph, watched=of_watched)
         stats, adjusted = _write(scoring, folder, (*blocks, values), stats_of, model, steps)
-        total = PartStats.merge(stats, model.calibration.graph)
+        total = PartStats.merge(stats, graph)
         _warn_if_fdr_unreliable(scoring, model, total.counts)
         folder.wait_until_visible()
         check_unchanged(scoring.kept, output.remove_output, scoring.output)
@@ -407,14 +412,19 @@ def _is_removed(url: str) -> bool:
 
 
 def _series(
-    scoring: Scoring, model: Fitted, bins: PValueBins, columns: ColumnValues
+    scoring: Scoring,
+    model: Fitted,
+    bins: PValueBins,
+    columns: ColumnValues,
+    watched: WatchedGroups | None,
 ) -> RunSeries | None:
     """Return the series that a run with this model belongs to; None: it is not tested."""
     job = scoring.job
     if job.drift_test_obstacle is not None:
         return None
     limits = (job.drift or DriftSection()).model_dump()
-    monitor = DriftMonitor.of(model.calibration, bins, columns.nominal(), **limits)
+    given = model.calibration, bins, columns.nominal(), watched
+    monitor = DriftMonitor.of(*given, **limits)
     return RunSeries(scoring.output, job.dated_output, scoring.made_from, monitor)
 
 

@@ -3,4 +3,9 @@ from .bins import PValueBins as PValueBins
 from .intervals import clopper_pearson_interval as clopper_pearson_interval
 from .monitor import DriftMonitor as DriftMonitor
 from .new_values import NominalColumn as NominalColumn
+from .packed_arrays import pack as pack
+from .packed_arrays import unpack as unpack
 from .result import Drift as Drift
+from .watched_groups import N_GROUP_BINS as N_GROUP_BINS
+from .watched_groups import GroupBins as GroupBins
+from .watched_groups import WatchedGroups as WatchedGroups

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from lpe_dask.monitoring.bins import MAX_BULK
 from lpe_dask.monitoring.eprocess import MAX_BETS
 from lpe_dask.monitoring.packed_arrays import pack, unpack
-from lpe_dask.monitoring.watched_groups import N_BINS, WatchedGroups
+from lpe_dask.monitoring.watched_groups import N_GROUP_BINS, WatchedGroups
 
 #: Rows of the first runs that a group needs before others are tested against them, where
 #: calibration rows are no reference.
@@ -46,7 +46,7 @@ class GroupStates:
 
     Attributes
     ----------
-    reference : ndarray of shape (n_watched, N_BINS), optional
+    reference : ndarray of shape (n_watched, N_GROUP_BINS), optional
         Rows of the first runs, where these are what later ones are tested against.
     sums : ndarray of shape (n_watched, MAX_BULK)
         Rows of tested runs in each bulk bin, but for
@@ -68,7 +68,7 @@ class GroupStates:
     evidence: NDArray[np.float64]
 
     _SHAPES: ClassVar[dict[str, tuple[int, ...]]] = {
-        "reference": (N_BINS,), "sums": (MAX_BULK,), "recent": (2, MAX_BULK),
+        "reference": (N_GROUP_BINS,), "sums": (MAX_BULK,), "recent": (2, MAX_BULK),
         "runs": (2,), "wealth": (MAX_BETS,), "evidence": (2,),
     }  # fmt: skip
 

@@ -55,7 +55,7 @@ class GroupTest:
     ----------
     watched : WatchedGroups
     before, after : GroupStates
-    counts : ndarray of shape (n_watched, N_BINS)
+    counts : ndarray of shape (n_watched, N_GROUP_BINS)
         Rows of the run, as `GroupBins.count` gives them.
     references : dict
         Of groups that are tested, by their places: what each is tested against.

@@ -77,7 +77,7 @@ class DriftMonitor:
         values : tuple of ndarray of shape (n_columns,), optional
             Rows without a value, and with one that no nominal row has, in each column;
             None: that is not known.
-        groups : ndarray of shape (n_watched, N_BINS), optional
+        groups : ndarray of shape (n_watched, N_GROUP_BINS), optional
             Rows of each watched group, as `GroupBins.count` gives them.
 
         Raises

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MAX_WATCHED = 1000
 
 #: Numbers of a group: flagged rows, the others of the tail, and those of each bulk bin.
-N_BINS: int = 2 + MAX_BULK
+N_GROUP_BINS: int = 2 + MAX_BULK
 
 #: Above all p-values.
 _END = 1.5
@@ -46,7 +46,7 @@ class GroupBins:
     ----------
     codes : ndarray of shape (n_watched,)
         The numbers of these groups, ascending.
-    limits : ndarray of shape (n_watched, N_BINS)
+    limits : ndarray of shape (n_watched, N_GROUP_BINS)
         Above the largest p-value of each bin; ``inf`` for the last one of a group, and for
         those that it does not have.
     """
@@ -73,7 +73,7 @@ class GroupBins:
 
         Returns
         -------
-        counts : ndarray of shape (n_watched, N_BINS)
+        counts : ndarray of shape (n_watched, N_GROUP_BINS)
         """
         n_watched = len(self.codes)
         places = np.searchsorted(self.codes, codes)
@@ -84,7 +84,7 @@ class GroupBins:
         limits = (firsts + self.limits.clip(max=_END) / 2).ravel()
         values = places[is_counted] + p_values[is_counted] / 2
         counts = np.bincount(np.searchsorted(limits, values), minlength=limits.size)
-        return counts.reshape(n_watched, N_BINS)
+        return counts.reshape(n_watched, N_GROUP_BINS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +98,7 @@ class WatchedGroups:
         What they are called.
     n_groups : int
         All groups of the model.
-    widths : ndarray of shape (n_watched, N_BINS)
+    widths : ndarray of shape (n_watched, N_GROUP_BINS)
         Calibration rows of each group in each bin.
     is_exact : bool
         Whether calibration rows are measured as new ones are, so that runs can be tested
@@ -157,8 +157,8 @@ class WatchedGroups:
             for own, among in _calibration_rows(calibration, codes, watched)
         ]
         found *= 1 if is_known else len(watched)  # all have the bins of all rows
-        limits = np.array([of for of, _ in found]).reshape(-1, N_BINS)
-        widths = np.array([of for _, of in found], np.int64).reshape(-1, N_BINS)
+        limits = np.array([of for of, _ in found]).reshape(-1, N_GROUP_BINS)
+        widths = np.array([of for _, of in found], np.int64).reshape(-1, N_GROUP_BINS)
         return cls(
             GroupBins(watched, limits), names(watched), len(sizes), widths * is_known,
             is_known and bool(calibration.includes_self),
@@ -249,7 +249,7 @@ def _bins_of(
     edges = PValueBins.of(np.searchsorted(ranks, ranks, "right"), level, itself).edges
     # A row has so many rows of the group before it as are in a bin, up to the next one.
     largest = np.array([flag, *(ranks[edge] - 1 for edge in edges[:-1])])
-    limits, widths = np.full(N_BINS, np.inf), np.zeros(N_BINS, np.int64)
+    limits, widths = np.full(N_GROUP_BINS, np.inf), np.zeros(N_GROUP_BINS, np.int64)
     limits[: len(largest)] = (largest + itself + 0.5) / (n + itself)
     widths[: len(edges) + 1] = np.diff([0, above, *edges])
     return limits, widths

@@ -4,6 +4,7 @@
     group-values-<i>.parquet   its values in a column of text
     group-reasons.parquet      why groups are small
     group-<array>.parquet      what was learned of each group by itself
+    group-codes.parquet        the group of each statistic, where groups share a calibration
 
 The manifest says of which columns and kinds they are. The statistics of
 calibration.parquet are those of one group after the other, as many as ``n_statistics``.
@@ -38,6 +39,7 @@ from lpe_dask.tables import Categories, GroupLevels
 from lpe_dask.tasks import LocalValue
 
 _GROUPS, _REASONS = "groups.parquet", "group-reasons.parquet"
+_CODES = "group-codes.parquet"
 
 #: Columns of numbers that all models have of each group: nominal rows, those in use, those
 #: that are measured, and which reason it is small for.
@@ -100,6 +102,8 @@ class StoredGroups:
             table["radius"] = groups.radii
         if fitted.calibration.groups is not None:
             table["n_statistics"] = fitted.calibration.groups.value.known.sizes
+        if groups.calibration_codes is not None:
+            files[_CODES] = {"code": groups.calibration_codes.astype(np.int64)}
         preparations, learned = fitted.reference.space.preparation.groups, None
         if preparations is not None:
             learned, of_arrays = LearnedArrays.of(preparations)
@@ -121,7 +125,8 @@ class StoredGroups:
         """Return the names of all files."""
         listed = [i for i, of in enumerate(self.columns) if of.n_words is not None]
         of_arrays = set() if self.learned is None else self.learned.file_names()
-        return {_GROUPS, _REASONS, *map(_values_name, listed)} | of_arrays
+        of_codes = set() if self.has_statistics else {_CODES}
+        return {_GROUPS, _REASONS, *map(_values_name, listed)} | of_arrays | of_codes
 
     def problems(self, space: Space) -> Iterator[tuple[bool, str]]:
         """Yield whether something is wrong beside the rest of a manifest, and what."""
@@ -176,7 +181,7 @@ class StoredGroups:
         if not is_listed.all():
             raise ValueError(f"{file.url} has reasons that {of_reasons.url} does not list")
         why_small = reasons[table["reason"]]
-        learned = None
+        learned, codes = None, self._codes(files, division.n_calibration)
         if self.learned is not None:
             is_known, n_sampled = table["is_known"] == 1, table.get("n_sampled")
             learned = self.learned.load(files, space, n_columns, is_known, n_sampled)
@@ -186,10 +191,23 @@ class StoredGroups:
                 self.by, division.kind, frozenset(self.own), table["n_rows"],
                 table["n_calibration"], table.get("n_neighbors"), table.get("radius"),
                 why_small, LocalValue(np.asarray(why_small != ""), "lpe-small-groups"),
+                codes,
             ),
             learned,
             table.get("n_statistics"),
         )  # fmt: skip
+
+    def _codes(
+        self, files: Mapping[str, StoredFile], n_calibration: int
+    ) -> NDArray[np.int32] | None:
+        """Return the group of each statistic; None where each group has its own."""
+        if self.has_statistics:
+            return None
+        file = files[_CODES]
+        codes = file.columns({"code": np.int64}, n_calibration)["code"]
+        if not ((codes >= 0) & (codes < self.n_groups)).all():
+            raise ValueError(f"{file.url} has numbers of groups that there are not")
+        return codes.astype(np.int32)
 
     def _table_columns(self, statistic: Statistic) -> dict[str, Any]:
         """Return the columns of the file of groups, and the types of their numbers."""

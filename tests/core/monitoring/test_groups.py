@@ -25,7 +25,7 @@ from lpe_dask.monitoring.group_state import GroupStates
 from lpe_dask.monitoring.monitor import DriftMonitor
 from lpe_dask.monitoring.packed_arrays import pack, unpack
 from lpe_dask.monitoring.share_limits import mean_limits
-from lpe_dask.monitoring.watched_groups import N_BINS, WatchedGroups
+from lpe_dask.monitoring.watched_groups import N_GROUP_BINS, WatchedGroups
 from lpe_dask.pvalues import Calibration, GroupStatistics
 
 ALPHA = 0.05
@@ -134,7 +134,7 @@ def test_count__is_by_ranks_in_the_group(graph, kind, own):
         is_before = of_group >= value if graph == "knn" else of_group <= value
         return is_before.sum()
 
-    expected = np.zeros((6, N_BINS), int)
+    expected = np.zeros((6, N_GROUP_BINS), int)
     assert groups.watched.bins.codes.tolist() == [0, 1, 2, 3, 4, 5]  # 6 is the smallest
     for code in range(6):
         of_group = values[codes == code]
