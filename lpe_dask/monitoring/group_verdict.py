@@ -180,7 +180,7 @@ class GroupTest:
         places = [
             place
             for place in map(int, np.flatnonzero(has_much))
-            if max(low for _, low in self._group_shifts(place)) > config.shift
+            if max(low for _, low in self._shifts_of(place)) > config.shift
         ]
         if not of_all and not places:
             return None
@@ -239,7 +239,7 @@ class GroupTest:
         largest = [
             GroupDrift(
                 self.watched.names[place], int(n[place]), int(self.counts[place, 0]),
-                *self._group_shifts(place)[1],
+                *self._shifts_of(place)[-1],
                 round(float(self.after.evidence[place, 0]) / math.log(10), 3),
                 float(adjusted[place]), place in named,
             )
@@ -264,7 +264,7 @@ class GroupTest:
 
     def _in_words(self, places: list[int]) -> str:
         """Return the names of some groups; nothing of none."""
-        names = ", ".join(self.watched.names[place] for place in places[:_N_NAMED])
+        names = "; ".join(self.watched.names[place] for place in places[:_N_NAMED])
         n_more = len(places) - _N_NAMED
         return f"{names} and {n_more} more groups" if n_more > 0 else names
 
@@ -278,12 +278,13 @@ class GroupTest:
         reference = self.references[place]
         return _padded(reference, reference.bulk)[1:] + self.after.sums[place]
 
-    def _group_shifts(self, place: int) -> list[tuple[float, float]]:
-        """Return the shift of a group in the run and in recent ones."""
+    def _shifts_of(self, place: int) -> list[tuple[float, float]]:
+        """Return the shift of a group in the run, in up to 4 runs, and in recent ones."""
         if place not in self.references:
-            return [(0.0, 0.0), (0.0, 0.0)]
+            return [(0.0, 0.0)]
         before, n_bulk = self._earlier(place), len(self.references[place].bulk)
-        rows = self.counts[place, 2:], self.after.recent[place].sum(axis=0)
+        earlier, last = self.after.recent[place]
+        rows = self.counts[place, 2:], last, earlier + last
         return [shift_between(before[:n_bulk], of[:n_bulk]) for of in rows]
 
 

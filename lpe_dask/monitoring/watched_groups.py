@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 #: The most groups that are watched.
 MAX_WATCHED = 1000
+
+#: Characters of a value of a group in its name.
+MAX_CHARACTERS = 60
 
 #: Numbers of a group: flagged rows, the others of the tail, and those of each bulk bin.
 N_GROUP_BINS: int = 2 + MAX_BULK
@@ -187,12 +190,21 @@ class WatchedGroups:
                 return [f"group {code}" for code in codes]
             rows = values.iloc[codes].itertuples(index=False)
             return [
-                ", ".join(f"{n}={v}" for n, v in zip(by, row, strict=True)) for row in rows
+                ", ".join(f"{n}={_shown(v)}" for n, v in zip(by, row, strict=True))
+                for row in rows
             ]
 
         sizes = np.where(groups.small.value, 0, groups.n_rows)
         codes = groups.calibration_codes
         return cls.of(model.calibration, codes, sizes, names, alpha)
+
+
+def _shown(value: Any) -> str:
+    """Return a value of a group as text that fits into sentences and files."""
+    text = str(value).encode(errors="replace").decode()
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    return f"{text[: MAX_CHARACTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _calibration_rows(
