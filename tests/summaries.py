@@ -180,6 +180,10 @@ def hostile(n_rows: int = 50, n_columns: int = 20, n_runs: int = 200) -> dict[st
         ]  # fmt: skip
     for i, run in enumerate(summary["drift"]["state"]["runs"]):
         run["output"] = nasty(i)
+    summary["drift"]["groups"] = of_groups(20)
+    summary["drift"]["groups"]["names"] = nasty(0)
+    for i, group in enumerate(summary["drift"]["groups"]["most_evidence"]):
+        group["group"] = nasty(i)
     everything = dict(zip(map(nasty, range(9)), map(nasty, range(1, 10)), strict=True))
     summary["drift"]["text"] = "fits: " + nasty(0) + nasty(7)
     summary["reasons"]["private_columns"] = list(NASTY)
@@ -187,6 +191,23 @@ def hostile(n_rows: int = 50, n_columns: int = 20, n_runs: int = 200) -> dict[st
         "output": nasty(6) + nasty(0), "parameters": everything | {"list": list(NASTY)},
         "versions": everything, "finished": nasty(0), "rows": 10**8,
         "seconds_by_step": dict.fromkeys(NASTY, 1.5),
+    }  # fmt: skip
+
+
+def of_groups(n_groups: int = 2) -> dict[str, Any]:
+    """What groups say of drift; the first one has changed."""
+    return {
+        "watched": 1000, "not_watched": 234, "ready": 1000, "changed": 1,
+        "names": "site=north", "reference_rows": None,
+        "most_evidence": [
+            {
+                "group": "site=south" if i else "site=north", "rows": 1203 - i,
+                "flagged": 17 + i, "shift": 0.081 / (i + 1), "shift_low": 0.043 / (i + 1),
+                "log10_evidence": 8.125 - i, "p_value": 2.5e-6 * 1000**i,
+                "is_changed": i == 0,
+            }
+            for i in range(n_groups)
+        ],
     }  # fmt: skip
 
 

@@ -181,7 +181,9 @@ def _attention(content: Content) -> Iterator[Markup]:
     if verdict == "drift":
         names = [content.at(f"drift.changed_since.{name}") for name in ("run", "output")]
         since = next((place(name) for name in names if name), "this run")
-        yield escape(f"what has changed since {since}; then fit the model again")
+        groups = content.text("drift.groups.names", most=200)
+        where = f" in {groups}" if content.at("drift.groups.names") else ""
+        yield escape(f"what has changed{where} since {since}; then fit the model again")
     excess = content.real("drift.consecutive_excess_runs")
     if excess > 0 and verdict != "invalid input":
         than = (

@@ -18,6 +18,7 @@ from scipy import stats
 from choosing import mostly_full
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
+from lpe_dask.model.detector import load
 from lpe_dask.monitoring import group_state
 from lpe_dask.monitoring.api import drift
 from lpe_dask.monitoring.bins import PValueBins
@@ -496,6 +497,31 @@ def test_drift__follows_groups_over_runs(model):
     assert {of.group[:6] for of in said[-1].groups.most_evidence if of.is_changed} <= {
         "site=c"
     }
+
+
+def test_drift__goes_on_with_groups_of_a_model_from_disk(model, tmp_path):
+    frame = table(3)
+    groups = frame[["site", "hour"]]
+    p_values = model.score_samples(frame)
+    state = json.loads(json.dumps(drift(p_values, model, groups=groups, run="1").state))
+    model.save(tmp_path / "model")
+
+    stored = load(tmp_path / "model")
+
+    expected = drift(p_values, model, state, groups=groups, run="2")
+    assert drift(p_values, stored, state, groups=groups, run="2") == expected
+
+
+def test_load__refuses_numbers_of_groups_that_there_are_not(tmp_path):
+    LPE(by=["site"], own=("neighbors",)).fit(table(0)).save(tmp_path / "model")
+    path = tmp_path / "model" / "group-codes.parquet"
+    if not path.exists():  # versions of a folder have names of their own
+        [path] = (tmp_path / "model").rglob("group-codes.parquet")
+    codes = pd.read_parquet(path)
+    pd.DataFrame({"code": codes["code"].replace(2, 3)}).to_parquet(path)
+
+    with pytest.raises(ValueError, match="group-codes"):
+        load(tmp_path / "model")
 
 
 def test_drift__with_wrong_groups_says_what_to_give(model):

@@ -212,6 +212,26 @@ def test_report_page__tells_what_to_look_at(pages, without_pictures):
     assert "what has changed since this run" in report_page(unknown)
 
 
+def test_report_page__lists_the_groups_with_most_evidence(without_pictures):
+    summary = summaries.drifting()
+    summary["drift"]["groups"] = summaries.of_groups()
+
+    text = Page(report_page(summary)).text
+
+    looks = text.split("What to look at ")[1]
+    assert looks.startswith("what has changed in site=north since run-4; then fit")
+    listed = text.split("Groups with most evidence of a change ")[1]
+    assert listed.startswith(
+        "1,000 groups are tested, each against rows of its own; the other 234, which are "
+        "smaller, are not."
+    )
+    assert "Changed, by Holm's method: 1." in listed
+    assert "site=northchanged1,203178.10 %4.30 %8.1252.5e-06" in listed
+    assert "site=south1,202184.05 %2.15 %7.1250.0025" in listed
+    assert "in the run and in up to 8, against what is expected of as many rows" in text
+    assert "Groups with most" not in Page(report_page(summaries.drifting())).text
+
+
 @pytest.mark.parametrize(
     ("n_rows", "said"),
     [(0, "the input: there are no rows"), (100_000, "the input: no row has a p-value")],
