@@ -18,7 +18,7 @@ from lpe_dask.monitoring.monitor import DriftMonitor
 from lpe_dask.monitoring.result import Drift
 from lpe_dask.monitoring.watched_groups import GroupBins, WatchedGroups
 from lpe_dask.pvalues import check_level
-from lpe_dask.tables import GroupLevels
+from lpe_dask.tables import ConvertedTable, GroupLevels, as_table
 from lpe_dask.tasks import compute, frame_tasks, new_tasks
 
 if TYPE_CHECKING:
@@ -164,7 +164,10 @@ def drift(
         assert fitted.categories.groups is not None
         levels = fitted.categories.groups.only(watched.bins.codes)
         counter = _Counter(bins, watched.bins, levels, tuple(fitted.by))
-    counts, of_groups = _counts(p_values, groups, counter)
+    table = None if groups is None else as_table(groups)
+    if isinstance(table, ConvertedTable):
+        table = table.frame
+    counts, of_groups = _counts(p_values, table, counter)
     result = monitor.update(state, counts, run or "", groups=of_groups)
     if sum(known["run"] == run for known in result.state["runs"]) > 1:
         raise ValueError(

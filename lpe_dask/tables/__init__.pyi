@@ -19,6 +19,8 @@ from .group_levels import sample_groups as sample_groups
 from .group_levels import with_columns_last as with_columns_last
 from .group_levels import without_columns as without_columns
 from .group_levels import without_last as without_last
+from .interop import ConvertedTable as ConvertedTable
+from .interop import as_table as as_table
 from .interop import from_library as from_library
 from .listing import resolve_path as resolve_path
 from .nominal_rows import NominalRows as NominalRows

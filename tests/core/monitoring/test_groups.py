@@ -9,6 +9,7 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -455,6 +456,8 @@ KINDS = {
     "frame of the columns": lambda p, frame: (p, frame[["site", "hour"]]),
     "whole frame": lambda p, frame: (pd.Series(p), frame[["hour", "x", "site"]]),
     "array": lambda p, frame: (p.tolist(), frame[["site", "hour"]].to_numpy(object)),
+    "Arrow": lambda p, frame: (p, pa.table(frame[["hour", "site"]])),
+    "dict": lambda p, frame: (p, {"hour": [*frame.hour], "site": [*frame.site]}),
     "dask": lambda p, frame: (
         da.from_array(p, chunks=300),
         dd.from_pandas(frame, npartitions=3, sort=False),
