@@ -7,12 +7,14 @@ each series of runs.
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 from choosing import mostly_full, mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
+from lpe_dask.monitoring.api import drift
 from lpe_dask.monitoring.bins import BinCounts, PValueBins
 from lpe_dask.monitoring.config import DriftConfig
 from lpe_dask.monitoring.eprocess import (
@@ -21,6 +23,7 @@ from lpe_dask.monitoring.eprocess import (
     log_ratios,
     update_log_wealth,
 )
+from lpe_dask.monitoring.monitor import DriftMonitor
 from lpe_dask.monitoring.new_values import NewValueCounts, NominalColumn
 from lpe_dask.monitoring.state import DriftState, Reference, new_state
 from lpe_dask.monitoring.verdict import update
@@ -338,3 +341,62 @@ def test_update__says_drift_within_a_week_of_a_change_beside_a_burst(m, n_rows):
 
     assert min(first) >= 10
     assert np.median(first) == 10
+
+
+# Groups whose mix varies
+
+
+def rows_of_groups(rng, n, mix):
+    """Rows of six groups, with scales of their own, and one with heavy tails."""
+    group = rng.choice(6, n, p=mix)
+    x = rng.standard_normal((n, 2)) * (1 + group[:, None])
+    x[group == 5] = 3 * rng.standard_t(2, ((group == 5).sum(), 2))
+    return pd.DataFrame({"x": x[:, 0] + 2 * group, "y": x[:, 1], "group": group})
+
+
+@pytest.mark.parametrize(
+    ("calibration", "own", "n_series"),
+    mostly_slow(
+        [
+            (calibration, own, n_series)
+            for calibration in ("conformal", "loo")
+            for own in (("scale", "neighbors", "calibration"), ("neighbors",))
+            for n_series in (60, 3)
+        ],
+        [
+            ("conformal", ("scale", "neighbors", "calibration"), 3),
+            ("loo", ("neighbors",), 3),
+        ],
+    ),
+)
+def test_drift__of_groups_whose_mix_varies_is_as_rare_as_promised(
+    calibration, own, n_series
+):
+    """None of 60 series of each kind was drift by groups.
+
+    Pooled over groups, 15 ("conformal") and 8 ("loo") were of models whose groups have all
+    for themselves, and all 60 of those without a calibration of each group.
+    """
+    rng, n_false, n_pooled = np.random.default_rng(3), 0, 0
+    for seed in range(n_series):
+        nominal = rows_of_groups(rng, 2000, [0.3, 0.2, 0.2, 0.1, 0.1, 0.1])
+        model = LPE(
+            by=["group"], own=own, calibration=calibration, scale="standard",
+            random_state=seed,
+        ).fit(nominal)  # fmt: skip
+        fitted = fitted_of(model)
+        bins = PValueBins.of_calibration(fitted.calibration, 0.05)
+        pooled = DriftMonitor.of(fitted.calibration, bins)
+        said, of_all = [], []
+        for run in range(15):
+            rows = rows_of_groups(rng, 1500, rng.dirichlet(np.full(6, 0.5)))
+            p_values = model.score_samples(rows)
+            states = [of[-1].state if of else None for of in (said, of_all)]
+            said.append(drift(p_values, model, states[0], groups=rows["group"]))
+            of_all.append(pooled.update(states[1], bins.count(p_values), str(run)))
+        n_false += any(of.verdict == "drift" for of in said)
+        n_pooled += any(of.verdict == "drift" for of in of_all)
+
+    assert n_false <= stats.binom.ppf(0.999, n_series, DELTA)
+    if "calibration" not in own:
+        assert n_pooled == n_series
