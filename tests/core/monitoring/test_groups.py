@@ -356,6 +356,29 @@ def test_update__forgets_recent_rows_after_8_runs():
         np.testing.assert_array_equal(kept.sums[0], bulk[:first].sum(axis=0))
 
 
+def test_update__does_not_take_what_has_changed_for_the_reference():
+    """However long a change lasts, it is one from what was before."""
+    rng, said, state = np.random.default_rng(13), [], None
+    groups = calibration_of(rng, [100, 100])
+    monitor = groups.monitor()
+    for run in range(40):
+        statistic, codes = drawn(rng, [100, 100], 2000, [0.5, 0.5])
+        statistic[(codes == 1) & (run >= 6)] *= 0.3
+        counts, of_groups = groups.counts(statistic, codes)
+        said.append(monitor.update(state, counts, groups=of_groups))
+        state = said[-1].state
+        kept = GroupStates.read(
+            group_state.GroupsSection(**state["groups"]), groups.watched
+        )
+        if said[-1].groups.changed == 0:
+            before = kept.sums[1].sum()
+
+    assert "drift" in [of.verdict for of in said[6:9]]
+    assert {of.verdict for of in said[9:]} == {"drift"}
+    assert kept.sums[1].sum() == before
+    assert kept.sums[0].sum() > 30_000 * 0.9 * 0.9
+
+
 def test_state__of_1000_groups_is_small():
     rng = np.random.default_rng(10)
     sizes = np.full(1200, 50)
