@@ -62,8 +62,9 @@ class FittedGroups:
         """Return the groups of a plan, with what calibration rows are compared by."""
         has_own, codes = "neighbors" in plan.own, None
         if "calibration" not in plan.own:
-            order = np.argsort(compared, kind="stable")
-            codes = plan.codes[plan.calibration][order]
+            codes = plan.measured_codes
+            is_known = ~plan.is_small[codes]
+            codes = codes[is_known][np.argsort(compared[is_known], kind="stable")]
         return cls(
             list(by), plan.kind, plan.own, plan.n_rows, plan.n_calibration,
             plan.n_neighbors if has_own and graph == "knn" else None,

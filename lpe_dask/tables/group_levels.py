@@ -159,12 +159,7 @@ def without_columns(X: Any, by: Sequence[Any]) -> Any:
 
     Parameters and errors as for `with_columns_last`.
     """
-    X = with_columns_last(X, by)
-    if isinstance(X, ConvertedTable):
-        return replace(X, frame=without_columns(X.frame, by))
-    if is_frame(X):
-        return select_columns(X, list(X.columns)[: -len(by)])
-    return X[:, : -len(by)]
+    return without_last(with_columns_last(X, by), len(by))
 
 
 def sample_groups(

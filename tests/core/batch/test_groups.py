@@ -164,7 +164,7 @@ def test_run__of_a_job_keeps_its_groups(caplog):
 
 
 def test_source__of_a_model_without_groups_does_not_depend_on_their_arguments():
-    """They came later: a model that a version without them has fitted is not fitted again."""
+    """They came later: a model of a version without them is not fitted again."""
     decisive = [
         _result_parameters(checked_parameters(given))
         for given in ({}, {"by": ["site"], "own": ["neighbors", "scale"]}, {"by": ["site"]})
