@@ -224,11 +224,13 @@ class GroupOracle:
             rows = pd.concat([rows[self.by], self.scaled(rows)], axis=1)
             rows.loc[is_inf, "number 0"] = np.nan
 
-        if "neighbors" not in self.own:  # also of unknown groups, if they can be scaled
-            found = self.all.statistic(rows[self.columns])
-            return np.where(rows[self.by].isna().any(axis=1), np.nan, found)
+        of_all = None
+        if "neighbors" not in self.own:
+            of_all = self.all.statistic(rows[self.columns])
 
         def of_group(key, oracle, which):
+            if of_all is not None:
+                return of_all[which]
             if key in self.small:
                 return np.nan
             return oracle.statistic(rows.iloc[which][self.columns])

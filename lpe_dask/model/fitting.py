@@ -232,12 +232,13 @@ class FitPlan:
     @property
     def learns_groups(self) -> bool:
         """Whether anything is learned of each group by itself."""
-        own = frozenset() if self.groups is None else self.groups.own
-        if "neighbors" in own:
-            return "scale" in own and self.learned is not None
-        parameters = self.parameters  # the metric is that of all groups
-        is_mapped = parameters["scale"] is not None or parameters["missing"] == "measure"
-        return "scale" in own and is_mapped
+        groups, parameters = self.groups, self.parameters
+        if groups is None or "scale" not in groups.own:
+            return False
+        if "neighbors" in groups.own:  # one group is all there is
+            return groups.are_apart and self.learned is not None
+        # The metric is that of all groups.
+        return parameters["scale"] is not None or parameters["missing"] == "measure"
 
     def with_groups(self, groups: GroupPlan) -> Self:
         """Return the plan with groups of which some more are small."""
@@ -286,7 +287,7 @@ class FitPlan:
         """
         measures_gaps, role = self.parameters["missing"] == "measure", None
         if self.groups is not None:
-            role = "separates" if "neighbors" in self.groups.own else "ignored"
+            role = "separates" if self.groups.are_apart else "dropped"
         scale, metric, given, seed = (
             self.parameters[name]
             for name in ("scale", "metric", "metric_params", "random_state")
@@ -650,7 +651,7 @@ class _Search:
             is_indexed=algorithm == "nn_descent",
         )  # fmt: skip
         groups, searched = self.plan.groups, None
-        if groups is not None and "neighbors" in groups.own:
+        if groups is not None and groups.are_apart:
             is_knn = self.plan.parameters["graph"] == "knn"
             searched = SearchGroups(groups.n_neighbors if is_knn else None, groups.radii)
         return Reference.of(source, nominal.sample, preparation, shape, algorithm, searched)

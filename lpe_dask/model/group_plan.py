@@ -72,6 +72,11 @@ class GroupPlan:
         return np.asarray(self.why_small != "")
 
     @property
+    def are_apart(self) -> bool:
+        """Whether groups are searched each by itself: there are several."""
+        return "neighbors" in self.own and len(self.n_rows) > 1
+
+    @property
     def measured_codes(self) -> NDArray[np.int32]:
         """The codes of the rows that are measured, of shape (m,)."""
         measured = self.division().calibration

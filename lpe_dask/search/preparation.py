@@ -117,6 +117,9 @@ class Preparation:
         Whether the last one of the categorical columns separates rows: those with another
         code are at distance inf, and those without a code, or with one below 0, are not
         measured. In prepared rows it is the last column.
+    drops_group : bool, default=False
+        Whether prepared rows are without the last one of the categorical columns, as groups
+        are searched together. Rows without a code, or with one below 0, are not measured.
     groups : GroupPreparations, optional
         Where numbers are prepared as was learned of their groups, by the last one of the
         categorical columns. If that separates rows, other attributes say which columns
@@ -130,21 +133,28 @@ class Preparation:
     weights: Floats | None = None
     fill: Floats | None = None
     separates: bool = False
+    drops_group: bool = False
     groups: Elsewhere = None
 
     @property
     def n_codes(self) -> int:
         """How many prepared columns are codes, of categories and of gaps."""
-        return len(self.categorical) + (0 if self.fill is None else len(self.fill))
+        n_categorical = len(self.categorical) - self.drops_group
+        return n_categorical + (0 if self.fill is None else len(self.fill))
 
     def parted(
         self, codes: NDArray[np.floating]
     ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Return the codes of prepared rows: of categorical columns, and of gaps."""
-        n_categorical = len(self.categorical) - int(self.separates)
+        """Return the codes of prepared rows: of categorical columns, and of gaps.
+
+        The first have zeros for a column that is dropped.
+        """
+        n_categorical = len(self.categorical) - (self.separates or self.drops_group)
         stop = codes.shape[1] - int(self.separates)
-        of_columns = np.hstack([codes[:, :n_categorical], codes[:, stop:]])
-        return of_columns, codes[:, n_categorical:stop]
+        last = codes[:, stop:]
+        if self.drops_group:
+            last = np.zeros((len(codes), 1))
+        return np.hstack([codes[:, :n_categorical], last]), codes[:, n_categorical:stop]
 
     def n_numbers(self, n_features: int) -> int:
         """Return how many prepared columns of so many of the input are numbers."""
@@ -189,7 +199,10 @@ class Preparation:
         """Return the preparation of the rows of a group, as if there were no others."""
         if self.groups is None:
             return self
+        fill = None if self.fill is None else self.groups.vectors["fill"][group]
         own, weights = self.groups.of(group), self.groups.weights[group]
+        if not self.separates:  # the metric is that of all groups
+            return replace(self, scaling=own.scaling, fill=fill, groups=None)
         n_prepared = len(weights) + self.n_codes
         return replace(
             self,
@@ -197,7 +210,7 @@ class Preparation:
             matrix=own.matrix,
             factor=own.factor,
             weights=np.append(weights, self.weights_of(n_prepared)[len(weights) :]),
-            fill=None if self.fill is None else self.groups.vectors["fill"][group],
+            fill=fill,
             groups=None,
         )
 
@@ -211,7 +224,8 @@ class Preparation:
         They may be the rows themselves.
         """
         steps = self.scaling.shift, self.scaling.knots, self.matrix, self.factor
-        is_idle = all(step is None for step in steps) and self.n_codes == 0
+        is_idle = all(step is None for step in steps) and not self.categorical
+        is_idle &= self.fill is None
         if is_idle and np.can_cast(rows.dtype, np.float32):
             return rows.astype(np.float32, copy=False)
         return as_float32_if_exact(self.apply(rows))
@@ -225,18 +239,23 @@ class Preparation:
         """
         numbers = np.delete(rows, self.categorical, axis=1) if self.categorical else rows
         codes = rows[:, self.categorical].astype(np.float64)
-        last = codes[:, codes.shape[1] - int(self.separates) :]
-        codes = codes[:, : codes.shape[1] - int(self.separates)]
+        stop = codes.shape[1] - int(self.separates or self.drops_group)
+        codes, last = codes[:, :stop], codes[:, stop:]
         last[last < 0] = np.nan
         if self.groups is not None:
             return self._of_groups(numbers, codes, last)
         if self.fill is None:
-            prepared = self.apply_to_numbers(numbers)
-            return np.hstack([prepared, codes, last]) if self.categorical else prepared
-        gaps = np.isnan(numbers)
-        filled = np.where(gaps, self.fill, numbers)
-        codes[np.isnan(codes)] = MISSING_CODE
-        return np.hstack([self.apply_to_numbers(filled), codes, gaps, last])
+            parts = [self.apply_to_numbers(numbers), codes]
+        else:
+            gaps = np.isnan(numbers)
+            codes[np.isnan(codes)] = MISSING_CODE
+            filled = np.where(gaps, self.fill, numbers)
+            parts = [self.apply_to_numbers(filled), codes, gaps]
+        if self.drops_group:
+            parts[0][np.isnan(last[:, 0])] = np.nan
+        elif self.separates:
+            parts.append(last)
+        return np.hstack(parts) if self.n_codes > 0 else parts[0]
 
     def _of_groups(
         self,

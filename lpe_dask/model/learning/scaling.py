@@ -80,9 +80,9 @@ def learn_preparation(
     sample : ndarray of shape (n_sampled, n_features), optional
         Some of the rows, where missing values are measured, for this metric only: numbers
         count as the medians, which are learned first. None: no row has such values.
-    group_role : {"separates", "ignored"}, optional
+    group_role : {"separates", "dropped"}, optional
         What the last one of the categorical columns does, if it has the numbers of groups,
-        which ``columns`` and weights leave out: it separates rows, or has no weight.
+        which ``columns`` and weights leave out: it separates rows, or is dropped.
 
     Raises
     ------
@@ -107,9 +107,7 @@ def learn_preparation(
         mapped = _learn_mahalanobis(numbers, scale, given, names, random_state)
         if group_role is None:
             return mapped
-        n_scaled, separates = mapped.scaling.n_scaled(len(names)), group_role == "separates"
-        weights = None if separates else np.append(np.ones(n_scaled), 0.0)
-        return replace(mapped, categorical=codes, weights=weights, separates=separates)
+        return replace(mapped, categorical=codes, **_roles(group_role))
     of_codes, is_left_out = np.ones(len(categorical)), np.zeros(len(names), bool)
     if given is not None and metric == "euclidean":
         of_codes = given[list(categorical)]
@@ -118,17 +116,22 @@ def learn_preparation(
     if fill is not None:
         of_gaps = float((metric_params or {}).get("w_missing", 1.0))
         of_codes = np.append(of_codes, np.where(is_left_out, 0.0, of_gaps))
-    if group_role is not None:
-        of_group = 1.0 if group_role == "separates" else 0.0
-        place = len(of_codes) if group_role == "separates" else len(categorical)
-        of_codes = np.insert(of_codes, place, of_group)
+    if group_role == "separates":
+        of_codes = np.append(of_codes, 1.0)
     scaling, weights = Scaling(), np.ones(0)
     if numbers.shape[1] > 0:
         scaling, weights = _learn_weights(
             numbers, scale, metric, given, names, random_state
         )
     prepared = _prepared_with(scaling, weights, codes, of_codes)
-    return replace(prepared, fill=fill, separates=group_role == "separates")
+    return replace(prepared, fill=fill, **_roles(group_role))
+
+
+def _roles(group_role: str | None) -> dict[str, Any]:
+    """Return what `Preparation` does about groups."""
+    return {
+        "separates": group_role == "separates", "drops_group": group_role == "dropped"
+    }  # fmt: skip
 
 
 def learn_map(
@@ -193,13 +196,14 @@ def learn_metric(
     scaled = _mapped(rows, mapped)
     last = range(len(labels), scaled.shape[1])
     every_label = [*labels, *map(str, last)] if metric == "euclidean" else labels
-    role = None if metric == "euclidean" else "ignored"
+    role = None if metric == "euclidean" else "dropped"
     learned = learn_preparation(
         scaled, None, metric, params or None, every_label, last, group_role=role
     )
-    return replace(
-        mapped, matrix=learned.matrix, factor=learned.factor, weights=learned.weights
-    )
+    of_all = learned.weights
+    if role is not None:  # the numbers of groups stay, without weight
+        of_all = np.append(learned.weights_of(learned.n_numbers(scaled.shape[1])), 0.0)
+    return replace(mapped, matrix=learned.matrix, factor=learned.factor, weights=of_all)
 
 
 def _mapped(rows: Rows, mapped: Preparation) -> da.Array:

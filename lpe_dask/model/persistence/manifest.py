@@ -283,8 +283,10 @@ class Manifest(_Section):
         is_grouped = isinstance(self.division, GroupedSize)
         yield is_grouped != (groups is not None), "groups are divided, or there are none"
         if groups is None:
-            separates = space.preparation.separates, space.basis.separates
-            yield any(separates), "there are no groups that a search could part"
+            preparation = space.preparation
+            separates = preparation.separates, space.basis.separates
+            has_groups = any(separates) or preparation.drops_group
+            yield has_groups, "there are no groups that a search could part"
             return
         is_other = self.neighbor_graph is not None or space.is_indexed
         yield is_other, "groups are for exact searches along straight lines"

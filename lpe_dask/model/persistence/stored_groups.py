@@ -136,9 +136,12 @@ class StoredGroups:
         yield not are_known, "the values of groups are of no known kind"
         is_part = 1 <= len({*self.own}) == len(self.own)
         yield not is_part, "groups have nothing of their own, or something twice"
-        separates = "neighbors" in self.own
+        separates = "neighbors" in self.own and self.n_groups > 1
         both = space.preparation.separates, space.basis.separates
         yield both != (separates, separates), "groups are searched each by itself, or not"
+        drops = self.learned is None and not separates
+        is_right = space.preparation.drops_group == drops
+        yield not is_right, "the numbers of groups are searched, or are not"
         if self.learned is not None:
             yield "scale" not in self.own, "groups have no scale of their own"
             yield from self.learned.problems(space)
@@ -270,7 +273,7 @@ class LoadedGroups:
     def in_space(self, space: Space) -> Space:
         """Return the space of a manifest, with groups."""
         groups = self.fitted
-        if "neighbors" in groups.own:
+        if space.preparation.separates:
             space = replace(space, groups=SearchGroups(groups.n_neighbors, groups.radii))
         if self.learned is None:
             return space

@@ -181,7 +181,7 @@ def _check_values(rows: NDArray[np.floating], space: Space, url: str) -> None:
     Rows of a group of which nothing was learned have no prepared numbers.
     """
     is_learned: Any = np.ones(len(rows), bool)
-    if (n_groups := space.n_groups) is not None:
+    if (n_groups := space.n_groups) is not None and not space.preparation.drops_group:
         preparation = space.preparation
         n_left = 0 if preparation.fill is None else len(preparation.fill)  # gaps
         place = -1 if preparation.separates else -1 - n_left

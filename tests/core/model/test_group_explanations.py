@@ -213,3 +213,30 @@ def test_is_weighted__tells_gaps_from_the_code_of_the_group():
 
     assert prepared.is_weighted(3).tolist() == [True, True, True]
     assert prepared.group_codes(np.array([[0.5, 7.0, 1.0, 4.0]])).tolist() == [4.0]
+
+
+def test_explain__of_rows_that_are_scaled_by_their_groups():
+    """As of the rows of a table that is scaled before."""
+    rng = np.random.default_rng(0)
+    numbers = rng.standard_normal((90, 3)) * [1, 10, 100]
+    frame = pd.DataFrame(numbers, columns=["x", "y", "z"]).assign(site=np.arange(90) % 3)
+    frame.loc[frame["site"] == 1, "x"] *= 1000
+    by_site = frame.groupby("site")[["x", "y", "z"]]
+    scaled = (frame[["x", "y", "z"]] - by_site.transform("mean")) / by_site.transform(
+        "std", ddof=0
+    )
+    given = {"n_neighbors": 3, "calibration": "loo", "metric_params": {"w": [1, 2, 0.5]}}
+    model = LPE(by=["site"], own=("scale", "calibration"), scale="standard", **given)
+    plain = LPE(**given).fit(scaled)
+
+    found = model.fit(frame).explain(rows=[4, 7, 80], top=3)
+
+    expected = plain.explain(rows=[4, 7, 80], top=3)
+    assert found["column"].tolist() == expected["column"].tolist()
+    np.testing.assert_allclose(
+        found["share"].astype(float), expected["share"].astype(float), rtol=1e-9
+    )
+    nearest = model.nearest_nominal(rows=[4, 7, 80], n=1)["nominal_row"]
+    places = nearest.astype(int).repeat(3).to_numpy()
+    values = [frame[c].iloc[p] for c, p in zip(found["column"], places, strict=True)]
+    np.testing.assert_allclose(found["nominal_value"].astype(float), values, rtol=1e-9)
