@@ -27,9 +27,9 @@ from lpe_dask import dask_array as da
 from lpe_dask.model.calibration_split import INCLUDES_SELF
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
-from lpe_dask.model.flagged_counts import Counts, holm, total
+from lpe_dask.model.flagged_counts import Counts, total
 from lpe_dask.model.validity import n_flagged_ranks
-from lpe_dask.pvalues import check_level
+from lpe_dask.pvalues import check_level, holm
 from lpe_dask.tables import NominalRows, select_rows
 from lpe_dask.tasks import compute, eager_scope
 
@@ -298,7 +298,7 @@ class _FlaggedInGroups:
         starts, kinds = np.cumsum(lengths) - lengths, self.kinds[judged]
         places = np.minimum(self.flagged[judged], lengths[kinds] - 1)
         p_values = np.concatenate(tails)[starts[kinds] + places]
-        is_odd[judged] = holm(p_values, error / 2)
+        is_odd[judged] = holm(p_values) <= error / 2
         parts = [of.times(n) for of, n in zip(self.laws, self.counts.tolist(), strict=True)]
         together = total(parts)
         bounds = together.quantile(error), together.quantile(1 - error / 2)

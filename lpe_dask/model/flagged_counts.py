@@ -82,20 +82,3 @@ def total(parts: list[Counts]) -> Counts:
         pairs = zip(parts[::2], parts[1::2], strict=False)
         parts = [a + b for a, b in pairs] + parts[len(parts) // 2 * 2 :]
     return parts[0]
-
-
-def holm(p_values: NDArray[np.float64], error: float) -> NDArray[np.bool_]:
-    """Return which hypotheses Holm rejects, with this probability to reject a right one.
-
-    Examples
-    --------
-    >>> holm(np.array([0.02, 0.9, 0.004]), 0.05)
-    array([ True, False,  True])
-    """
-    order = np.argsort(p_values, kind="stable")
-    n = len(p_values)
-    is_kept = p_values[order] > error / (n - np.arange(n))
-    n_rejected = int(np.argmax(is_kept)) if is_kept.any() else n
-    is_rejected = np.zeros(n, bool)
-    is_rejected[order[:n_rejected]] = True
-    return is_rejected
