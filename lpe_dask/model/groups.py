@@ -140,11 +140,11 @@ def largest_rate(kind: str, alpha: float, n_calibration: int) -> float:
 
     Examples
     --------
-    >>> largest_rate("conformal", 0.05, 39), round(largest_rate("loo", 0.05, 200), 4)
-    (0.05, 0.0547)
+    >>> largest_rate("conformal", 0.29, 99), round(largest_rate("loo", 0.05, 200), 4)
+    (0.29, 0.0547)
     """
     if n_calibration == 0:
         return float("nan")
     if kind == "conformal":
-        return float(np.floor(alpha * (n_calibration + 1)) / (n_calibration + 1))
+        return n_flagged_ranks(alpha, n_calibration + 1) / (n_calibration + 1)
     return (n_flagged_ranks(alpha, n_calibration) + 1) / (n_calibration + 1)

@@ -55,6 +55,10 @@ class LikelihoodRatio:
         weighed[is_measured] = self.weigh(logs, statistic[is_measured], n_features)
         return weighed
 
+    def without_groups(self) -> LikelihoodRatio:
+        """Return the same for rows without the numbers of groups."""
+        return LikelihoodRatio(self.log_density, self.graph)
+
     def weigh(
         self, logs: NDArray[np.float64], statistic: NDArray[np.float64], n_features: int
     ) -> NDArray[np.float64]:

@@ -23,6 +23,7 @@ from lpe_dask.model.persistence.manifest import (
     CALIBRATION_NAME,
     MANIFEST_NAME,
     NOMINAL_NAME,
+    POOL_NAME,
     Manifest,
     columns_from_json,
     read_manifest,
@@ -68,8 +69,12 @@ def with_log_density(
     check_parameters(parameters)
     graph = fitted.calibration.graph
     weight = LikelihoodRatio(log_density, graph, fitted.has_groups)
-    calibration = fitted.calibration.with_weight(weight)
-    return replace(fitted, parameters=parameters, calibration=calibration)
+    calibration, pool = fitted.calibration.with_weight(weight), fitted.pool
+    if pool is not None:
+        pool = replace(
+            pool, calibration=pool.calibration.with_weight(weight.without_groups())
+        )
+    return replace(fitted, parameters=parameters, calibration=calibration, pool=pool)
 
 
 def source_of(manifest: Manifest) -> str:
@@ -82,16 +87,17 @@ def read_latest(url: str) -> tuple[Manifest, Fitted]:
     manifest = read_manifest(url)
     while True:
         try:
-            return manifest, _read(manifest, url)
+            return manifest, _read(manifest, f"{url}/{manifest.data}", url)
         except FileNotFoundError:
             before, manifest = manifest, read_manifest(url)
             if manifest.data == before.data:
                 raise
 
 
-def _read(manifest: Manifest, url: str) -> Fitted:
+def _read(manifest: Manifest, folder: str, url: str) -> Fitted:
+    """Return the model of a manifest, whose files are in a folder of that at ``url``."""
     files = {
-        name: StoredFile(f"{url}/{manifest.data}/{name}", file.n_bytes, file.sha256)
+        name: StoredFile(f"{folder}/{name}", file.n_bytes, file.sha256)
         for name, file in manifest.files.items()
     }
     _check_names(manifest, url)
@@ -124,6 +130,11 @@ def _read(manifest: Manifest, url: str) -> Fitted:
         categories=categories,
         minima=manifest.minima,
         groups=None if groups is None else groups.fitted,
+        pool=(
+            None
+            if manifest.pool is None
+            else _read(manifest.pool, f"{folder}/{POOL_NAME}", url)
+        ),
     )
 
 

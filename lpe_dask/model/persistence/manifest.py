@@ -64,6 +64,9 @@ FORMAT: Final = 1
 MANIFEST_NAME = "manifest.json"
 CALIBRATION_NAME, NOMINAL_NAME = "calibration.parquet", "nominal.parquet"
 
+#: Name of the folder with the files of a model of all groups together.
+POOL_NAME = "pool"
+
 #: Most bytes of a manifest. It has 40 KiB for each column with scale="quantile", a few
 #: hundred bytes for each block, and else less.
 MAX_BYTES = 2**26
@@ -179,6 +182,8 @@ class Manifest(_Section):
         Where neighbors may be missed. Each block then has a file with its index.
     groups : StoredGroups, optional
         Where rows are divided into groups.
+    pool : Manifest, optional
+        Of the model of all nominal rows that measures rows of small and unknown groups.
     files : dict of str to FileEntry
     versions : dict of str to str
         Of the packages that wrote it; for people.
@@ -204,6 +209,7 @@ class Manifest(_Section):
     quality: ApproximationSettings | None
     certificate: Certificate | None
     groups: StoredGroups | None = None
+    pool: Manifest | None = None
     files: dict[str, FileEntry]
     versions: dict[str, str]
 
@@ -283,6 +289,7 @@ class Manifest(_Section):
         is_grouped = isinstance(self.division, GroupedSize)
         yield is_grouped != (groups is not None), "groups are divided, or there are none"
         if groups is None:
+            yield self.pool is not None, "there are no groups to pool"
             preparation = space.preparation
             separates = preparation.separates, space.basis.separates
             has_groups = any(separates) or preparation.drops_group
@@ -290,6 +297,10 @@ class Manifest(_Section):
             return
         is_other = self.neighbor_graph is not None or space.is_indexed
         yield is_other, "groups are for exact searches along straight lines"
+        if self.pool is not None:
+            names = self.pool.n_features_in, self.pool.feature_names_in
+            is_other = names != (self.n_features_in, self.feature_names_in)
+            yield is_other or self.pool.groups is not None, "the pool is of other columns"
         yield from groups.problems(space)
 
     def _problems_of_columns(self) -> Iterator[tuple[bool, str]]:

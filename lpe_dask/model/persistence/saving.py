@@ -27,6 +27,7 @@ from lpe_dask.model.persistence.manifest import (
     DATA_PATTERN,
     MANIFEST_NAME,
     NOMINAL_NAME,
+    POOL_NAME,
     FileEntry,
     Manifest,
     read_manifest,
@@ -57,19 +58,29 @@ def write_model(fitted: Fitted, lock: Lock) -> None:
     url = lock.url
     data = f"data-{uuid4().hex[:12]}"
     try:
-        Folder(f"{url}/{data}").make()
-        groups, of_groups = StoredGroups.of(fitted) if fitted.has_groups else (None, {})
-        files, block_rows = _write_files(fitted, f"{url}/{data}", of_groups)
-        _wait_until_visible(files)
+        manifest = _written(fitted, data, f"{url}/{data}")
         replaced = _data_folder(url)
         lock.verify()
-        write_manifest(_manifest_of(fitted, data, files, block_rows, groups), url)
+        write_manifest(manifest, url)
     except BaseException:
         with suppress(Exception):  # the next save tidies up
             if not _is_published(data, url):
                 Folder(url).remove(data)
         raise
     _remove_others(Folder(url), {data, replaced})
+
+
+def _written(fitted: Fitted, data: str, url: str) -> Manifest:
+    """Write all files of a model to a folder; return its manifest."""
+    Folder(url).make()
+    groups, of_groups = StoredGroups.of(fitted) if fitted.has_groups else (None, {})
+    files, block_rows = _write_files(fitted, url, of_groups)
+    _wait_until_visible(files)
+    manifest = _manifest_of(fitted, data, files, block_rows, groups)
+    if fitted.pool is None:
+        return manifest
+    of_pool = _written(replace(fitted.pool, source=None), data, f"{url}/{POOL_NAME}")
+    return manifest.model_copy(update={"pool": of_pool})
 
 
 def check_place(folder: Folder) -> None:
@@ -111,8 +122,10 @@ def _nominal_scores(fitted: Fitted) -> dict[str, NDArray[np.float64]] | None:
     """Return the columns of the nominal rows; None if some are yet to be measured.
 
     Of groups it is only small ones that may have rows which were not measured by the fit:
-    they are measured now, where they can be.
+    they are measured now, where they can be. Which of them a pool measures is not stored.
     """
+    if fitted.pool is not None:
+        return None
     own = fitted.nominal_scores
     columns = own.columns()
     if columns is not None or fitted.groups is None or isinstance(own, StoredNominalScores):
