@@ -180,6 +180,29 @@ class LPE(OutlierMixin, BaseEstimator):
         ones. With the Euclidean metric and exact algorithms only, without the rule for
         ``radius``. Medians count as learned, also where no nominal row has a gap
         (docs/choosing.md).
+    by : list, optional
+        Columns whose values divide rows into groups, each with a normal of its own: names,
+        or positions for an array. Text, categories, booleans, whole numbers or dates, any
+        number of different values; they are not measured. With all three ``own`` a row is
+        scored as by a model of the nominal rows of its group, bit for bit, with the same
+        arguments and the same ``calibration`` for all groups: "auto" is "loo" only if every
+        group that is not small has the rows it needs. With exact algorithms, and not along
+        a graph.
+    own : sequence of {"scale", "neighbors", "calibration"}, default=all three
+        What each group has for itself. "scale": what ``scale`` and ``missing="measure"``
+        learn, and the metric where "neighbors" is there, too. "neighbors": rows are
+        searched within the group, with K or the radius by the rows of the group.
+        "calibration": p-values compare with the rows of the group; what ``calibration``
+        promises then holds within each group, whatever the groups of rows are. Without it
+        the promise is for a row whose group is drawn as among the nominal rows
+        (docs/calibration.md).
+    small_groups : {"nan", "pool", "error"}, default="nan"
+        What to do about rows of groups that no nominal row has, and of small groups: those
+        with so few calibration rows m that 1 / (m + 1) is above alpha, without a K-th
+        neighbor, or of which nothing can be learned (``groups_`` says why). "nan": they
+        have no p-value, and `status` says so. "pool": they are compared with all nominal
+        rows, by the model without ``by``; nothing is promised for them. "error": they are
+        refused.
     random_state : int, optional
         Draws the rows of ``calibration`` and ``calibration_size``; None: different rows in
         each fit, but with ``calibration="auto"`` always the same. Also which rows quantiles
@@ -198,9 +221,14 @@ class LPE(OutlierMixin, BaseEstimator):
     calibration_kind_ : {"loo", "split", "conformal"}
         The calibration in use.
     n_neighbors_, radius_ : int, float
-        K or epsilon in use; None for the other graph.
+        K or epsilon in use; None for the other graph. Not with ``by``.
     offset_ : float
-        The next float64 above alpha; an anomaly is what scores below it.
+        The next float64 above alpha; an anomaly is what scores below it. Not with ``by``.
+    groups_ : DataFrame
+        Only with ``by``: the columns that divide rows, and of each group its nominal and
+        its calibration rows, ``n_neighbors`` or ``radius``, ``calibration``, the
+        ``largest_false_alarm_rate`` that is promised on average at level alpha, and
+        ``why_small``, "" for a group that is not small.
     n_samples_, n_dropped_ : int
         Nominal rows in use, and left out for ``missing="drop"``.
     n_features_in_ : int

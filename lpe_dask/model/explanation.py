@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Self
 
@@ -114,6 +114,44 @@ class Explanation:
         ValueError
             For a model that does not know which nominal rows were drawn.
         """
+        parts = [
+            cls._of(
+                model, _rows_of(model, values, which),
+                None if known is None else (known[0][which], known[1][which]),
+                None if places is None else places[which], is_hidden, names,
+            )
+            for model, which in _models_of(fitted, values)
+        ]  # fmt: skip
+        if len(parts) == 1:
+            return parts[0]
+        order = np.concatenate([which for _, which in _models_of(fitted, values)])
+        return cls._joined(parts, np.argsort(order))
+
+    @classmethod
+    def _joined(cls, parts: Sequence[Self], order: NDArray[np.int64]) -> Self:
+        """Return the rows of all parts, in another order."""
+        joined = {}
+        for name in (of.name for of in fields(cls)):
+            values = [getattr(part, name) for part in parts]
+            if isinstance(values[0], pd.DataFrame):
+                joined[name] = pd.concat(values).iloc[order]
+            elif isinstance(values[0], np.ndarray):
+                joined[name] = np.concatenate(values)[order]
+            else:
+                joined[name] = values[0]
+        return cls(**joined)
+
+    @classmethod
+    def _of(
+        cls,
+        fitted: Fitted,
+        values: pd.DataFrame,
+        known: _Known | None,
+        places: NDArray[np.int64] | None,
+        is_hidden: NDArray[np.bool_] | None,
+        names: Sequence[Any] | None,
+    ) -> Self:
+        """Return the same of the rows that a model measures itself."""
         numbers = None if places is None else reference_ids(fitted, places)
         table = fitted.table_of_values(values)
         found, typical = _attributed(fitted, table, numbers)
@@ -175,6 +213,25 @@ def explain(fitted: Fitted, X: Any, top: int, rows: Rows | None = None) -> pd.Da
     if rows is None:
         _warn_of_fitted_rows(found.distances)
     return found.table(int(top))
+
+
+def _models_of(
+    fitted: Fitted, values: pd.DataFrame
+) -> list[tuple[Fitted, NDArray[np.int64]]]:
+    """Return which rows a model measures itself, and which its pool; computes."""
+    every = np.arange(len(values))
+    if fitted.pool is None:
+        return [(fitted, every)]
+    (rows,) = compute(fitted.table_of_values(values).rows)
+    is_pooled = fitted.is_pooled(rows)
+    parts = [(fitted, every[~is_pooled]), (fitted.pool, every[is_pooled])]
+    return [part for part in parts if len(part[1]) > 0] or [(fitted, every)]
+
+
+def _rows_of(model: Fitted, values: pd.DataFrame, which: NDArray[np.int64]) -> pd.DataFrame:
+    """Return some rows as a model takes them."""
+    n_columns = model.n_features + len(model.by)
+    return values.iloc[which, :n_columns]
 
 
 def _attributed(
@@ -275,11 +332,23 @@ def nearest_nominal(
             f"among. Give {most} or less."
         )
     values, _, places = _queries(fitted, X, rows)
+    found, order = [], []
+    for model, which in _models_of(fitted, values):
+        at = None if places is None else places[which]
+        found.append(_nearest(model, _rows_of(model, values, which), int(n), at))
+        order.append(np.repeat(which, n))
+    return pd.concat(found).iloc[np.argsort(np.concatenate(order), kind="stable")]
+
+
+def _nearest(
+    fitted: Fitted, values: pd.DataFrame, n: int, places: NDArray[np.int64] | None
+) -> pd.DataFrame:
+    """Return the same of rows that a model measures itself."""
     own = None if places is None else reference_ids(fitted, places)
     queries = fitted.table_of_values(values).rows
-    found, (in_numbers,) = fitted.reference.nearest(queries, int(n), own), compute(queries)
+    found, (in_numbers,) = fitted.reference.nearest(queries, n, own), compute(queries)
     is_measured = fitted.is_measured(in_numbers)
-    if rows is None:
+    if places is None:
         _warn_of_fitted_rows(found.distances[:, 0])
     distances = np.where(is_measured[:, None], found.distances, np.nan)
     numbers = np.where(is_measured[:, None], found.numbers, -1).ravel()

@@ -393,6 +393,10 @@ class Fitted:
             rows, is_small, measures_gaps=self.measures_gaps, has_groups=self.has_groups
         )
 
+    def is_pooled(self, rows: NDArray[np.generic]) -> NDArray[np.bool_]:
+        """Return which rows of numbers and codes the pool measures, if there is one."""
+        return np.isin(self.status_codes(rows), _POOLED)
+
     @property
     def most_neighbors(self) -> int:
         """How many nominal rows a new one can be measured among, at most."""

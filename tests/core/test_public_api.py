@@ -63,7 +63,8 @@ def test_signature__of_lpe():
         "metric='euclidean', metric_params=None, scale=None, "
         "categorical=None, alpha=0.05, algorithm='auto', "
         "max_p_error=0.01, recheck=None, calibration='auto', calibration_size=None, "
-        "anomaly_log_density=None, missing='error', random_state=None"
+        "anomaly_log_density=None, missing='error', by=None, "
+        "own=('scale', 'neighbors', 'calibration'), small_groups='nan', random_state=None"
     )
 
 

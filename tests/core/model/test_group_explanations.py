@@ -240,3 +240,36 @@ def test_explain__of_rows_that_are_scaled_by_their_groups():
     places = nearest.astype(int).repeat(3).to_numpy()
     values = [frame[c].iloc[p] for c, p in zip(found["column"], places, strict=True)]
     np.testing.assert_allclose(found["nominal_value"].astype(float), values, rtol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [None, [0, 3, 40, 41]])
+def test_explain__of_pooled_rows_is_by_the_model_of_all_rows(rows):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.integers(0, 9, (60, 3)) * 0.5, columns=["x", "y", "z"])
+    sites = np.repeat(["a", "b", "c"], [25, 32, 3])
+    frame = frame.assign(site=rng.permutation(sites))
+    frame.loc[[3, 40], "site"] = "c"
+    new = frame.head(8).assign(x=lambda of: of["x"] + 0.25)
+    new.loc[[1, 2], "site"] = ["d", None]
+    given = {"n_neighbors": 3, "calibration": "loo", "alpha": 0.1, "scale": "standard"}
+    pooled = LPE(by=["site"], small_groups="pool", **given).fit(frame)
+    apart, plain = (
+        LPE(by=["site"], **given).fit(frame),
+        LPE(**given).fit(frame[["x", "y", "z"]]),
+    )
+    status = pooled.status(new if rows is None else frame.iloc[rows])
+    is_pooled = status.isin(["small group", "unknown group"]).to_numpy()
+    assert is_pooled.any()
+
+    def found(model, method, **of):
+        X = new[["x", "y", "z"]] if model is plain else new
+        of |= {"rows": rows} if rows else {"X": X}
+        return getattr(model, method)(**of)
+
+    for method, of, n in (("explain", {"top": 3}, 3), ("nearest_nominal", {"n": 2}, 2)):
+        which = np.repeat(is_pooled, n)
+        actual = found(pooled, method, **of)
+        expected = found(plain, method, **of)
+        pd.testing.assert_frame_equal(actual[which], expected[which], check_exact=True)
+        expected = found(apart, method, **of)
+        pd.testing.assert_frame_equal(actual[~which], expected[~which], check_exact=True)
