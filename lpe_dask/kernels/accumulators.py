@@ -395,7 +395,7 @@ class CountAccumulator(_State):
         within = np.array([largest_square_within(of) for of in different.tolist()])
         n_queries, n_features = len(queries.order), queries.arrays.points.shape[1]
         squares = np.broadcast_to(within[which], n_queries)[queries.order]
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # inf / inf: none is sure
             limits = limit_of(squares, n_features, self._errors)
             sure = squares * (1.0 - (n_features + 4) * 2.0**-52)
             sure = sure * self._errors.factor * self._errors.factor

@@ -1,16 +1,24 @@
 """Rows in groups that have a normal of their own, beside the definition."""
 
+import datetime
 import itertools
+from dataclasses import replace
 
 import dask
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from dask.sizeof import sizeof
 
-from choosing import mostly_dealt
+from choosing import mostly_dealt, mostly_full
 from grouping import GroupOracle
 from lpe_dask import LPE
+from lpe_dask.model.detector import fitted_of
+from lpe_dask.pvalues import Calibration, GroupStatistics
+from lpe_dask.search import SearchGroups
 from problems import computed
 
 OWN = [
@@ -180,3 +188,168 @@ def test_groups__of_any_sizes(sizes, own, calibration, scale):
     assert_right(model, expected, nominal, new)
     is_small = model.groups_["why_small"] != ""
     assert {(site,) for site in model.groups_["site"][is_small]} == expected.small
+
+
+KINDS = {
+    "frame": lambda frame: frame,
+    "objects": lambda frame: frame.astype(object),
+    "array": lambda frame: frame.to_numpy(object),
+    "dask frame": lambda frame: dd.from_pandas(frame, npartitions=3, sort=False),
+    "dask array": lambda frame: da.from_array(frame.to_numpy(object), chunks=(40, 2)),
+    "arrow": lambda frame: pa.table(frame.astype({"site": "str"})),
+}
+
+
+@pytest.mark.parametrize(
+    ("fitted", "kind"),
+    mostly_full(itertools.product(KINDS, KINDS), zip(KINDS, KINDS, strict=True)),
+)
+def test_groups__of_any_kind_of_input(fitted, kind):
+    own, new = ("scale", "neighbors", "calibration"), NEW.fillna({"site": "zz"})
+    model = unfitted(own, "conformal", scale="standard", by=["site", "hour"])
+    expected = right(model)
+    if "array" in fitted:
+        model.set_params(by=[1, 3])
+
+    model.fit(KINDS[fitted](NOMINAL))
+
+    found = computed(model.score_samples(KINDS[kind](new)))
+    np.testing.assert_array_equal(found, expected.score_samples(new))
+    np.testing.assert_array_equal(computed(model.p_values_), expected.p_values_)
+    statuses = np.array(expected.status(new), object)
+    statuses[[7, 9]] = "missing value", "infinite value"
+    assert computed(model.status(KINDS[kind](new))).tolist() == statuses.tolist()
+
+
+VALUES = {
+    "text": ["1", "2", "03"],
+    "numbers": [1, 2, 3],
+    "large": [2**63, 2**70, -1],
+    "flags": [True, False, True],
+    "dates": list(pd.to_datetime(["2026-01-01", "2026-01-02", "1600-01-01"])),
+    "zones": list(pd.to_datetime(["2026-01-01", "2026-01-02", "2026-03-01"], utc=True)),
+    "days": [
+        datetime.date(2026, 1, 1),
+        datetime.date(2026, 1, 2),
+        datetime.date(2025, 1, 1),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("n_parts", [0, 1, 4])
+def test_groups__by_values_of_any_type(name, n_parts):
+    values = VALUES[name]
+    which = np.arange(90) % 3
+    rows = pd.DataFrame({"x": np.arange(90.0) ** 1.1, "site": [values[i] for i in which]})
+    given = {"n_neighbors": 2, "calibration": "loo", "alpha": 0.1}
+
+    with dask.config.set({"dataframe.convert-string": False}):  # objects stay what they are
+        X = dd.from_pandas(rows, npartitions=n_parts) if n_parts else rows
+        model = LPE(by=["site"], **given).fit(X)
+
+    for value in values:
+        own = rows[rows["site"] == value]
+        expected = LPE(**given).fit(own[["x"]])
+        np.testing.assert_array_equal(
+            model.score_samples(own), expected.score_samples(own[["x"]])
+        )
+    assert model.groups_["nominal_rows"].sum() == 90
+
+
+def test_groups__match_by_type():
+    model = unfitted().fit(NOMINAL)
+
+    with pytest.raises(TypeError, match="'site' has whole numbers"):
+        model.score_samples(NEW.assign(site=1))
+    with pytest.raises(TypeError, match="must be text, categories, booleans, whole numb"):
+        LPE(by=["x"]).fit(NOMINAL)
+    with pytest.raises(ValueError, match=r"names \['city'\], but the columns are"):
+        LPE(by=["site", "city"]).fit(NOMINAL)
+    with pytest.raises(ValueError, match="no row has a group"):
+        LPE(by=["site"]).fit(NOMINAL.assign(site=None))
+
+
+def test_density__in_groups_is_of_the_measured_columns():
+    def log_density(rows):
+        assert rows.shape[1] == 3
+        return -np.abs(rows).sum(axis=1)
+
+    given = {"n_neighbors": 3, "calibration": "loo", "alpha": 0.1}
+    rows = NOMINAL[NOMINAL["site"].isin(["a", "b"])]
+    model = LPE(by=["site"], anomaly_log_density=log_density, **given).fit(rows)
+
+    for site in ("a", "b"):
+        own = rows.loc[rows["site"] == site, ["x", "y", "hour"]]
+        new = NEW[(NEW["site"] == site) & np.isfinite(NEW["x"])]
+        plain = LPE(anomaly_log_density=log_density, **given).fit(own)
+        expected = plain.score_samples(new[["x", "y", "hour"]])
+        np.testing.assert_array_equal(model.score_samples(new), expected)
+        np.testing.assert_array_equal(model.score_frame(new)["p_value"], expected)
+
+
+def counting(sizes):
+    def get(graph, keys, **given):
+        sizes.append(len(dict(getattr(graph, "__dask_graph__", lambda: graph)())))
+        return dask.get(graph, keys, **given)
+
+    return get
+
+
+@pytest.mark.parametrize("scale", [None, "standard"])
+def test_tasks__are_as_many_however_many_groups_there_are(scale):
+    numbers = []
+    for n_groups in (2, 400):
+        frame = frame_of([4000 // n_groups] * n_groups)
+        sizes, rows = [], dd.from_pandas(frame, npartitions=4)
+        with dask.config.set(scheduler=counting(sizes)):
+            model = LPE(3, by=["site"], alpha=0.2, scale=scale, calibration="loo")
+            model.fit(rows)
+        sizes.append(len(dict(model.score_samples(rows).__dask_graph__())))
+        numbers.append(sizes)
+
+    assert numbers[0] == numbers[1]
+
+
+def test_graphs__hold_nothing_of_a_million_groups():
+    """What is known of each is on storage, or sent once."""
+    model = LPE(3, by=["site"], alpha=0.2, scale="standard", calibration="loo")
+    model.fit(frame_of([50] * 4))
+    fitted, n_groups = fitted_of(model), 1_000_000
+    rows = dd.from_pandas(frame_of([50] * 4), npartitions=4)
+    plain = dict(model.score_frame(rows).__dask_graph__())
+
+    def many(values):
+        return np.resize(values, (n_groups, *np.shape(values)[1:]))
+
+    space, known = fitted.reference.space, fitted.calibration.groups.value
+    learned = space.preparation.groups
+    learned = replace(
+        learned, is_known=many(learned.is_known), weights=many(learned.weights),
+        centers=many(learned.centers),
+        vectors={name: many(of) for name, of in learned.vectors.items()},
+    )  # fmt: skip
+    levels = replace(
+        fitted.categories.groups, values=pd.DataFrame({0: np.arange(n_groups)}),
+        n_rows=np.full(n_groups, 50),
+    )  # fmt: skip
+    space = replace(
+        space, preparation=replace(space.preparation, groups=learned),
+        basis=replace(space.basis, groups=learned.points()),
+        groups=SearchGroups(many(space.groups.n_neighbors)),
+    )  # fmt: skip
+    statistics = GroupStatistics(np.zeros(n_groups * 6), np.arange(n_groups + 1) * 6)
+    calibration = Calibration.of_groups("knn", 0, None, statistics)
+    reference = replace(fitted.reference, space=space)
+    model._adopt(
+        replace(
+            fitted, reference=reference, calibration=calibration,
+            categories=replace(fitted.categories, groups=levels),
+        )
+    )  # fmt: skip
+    assert known.known.values.nbytes < 2**20 < statistics.values.nbytes
+
+    graph = dict(model.score_frame(rows).__dask_graph__())
+
+    assert len(graph) <= len(plain) + 2  # large values are tasks, not arguments of some
+    assert max(sizeof(task) for task in graph.values()) < 2**20
