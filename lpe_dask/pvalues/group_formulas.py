@@ -31,6 +31,8 @@ class GroupStatistics:
         cls, values: NDArray[np.float64], codes: NDArray[np.integer], n_groups: int
     ) -> Self:
         """Return the statistics of rows of these groups, in any order."""
+        if n_groups == 1:
+            return cls(np.sort(values), np.array([0, len(values)]))
         sizes = np.bincount(codes, minlength=n_groups)
         return cls(values[np.lexsort((values, codes))], np.append(0, np.cumsum(sizes)))
 
@@ -93,6 +95,8 @@ class GroupStatistics:
 
         All are looked up at once, by halving.
         """
+        if len(self.starts) == 2:
+            return np.searchsorted(self.values, statistic, side)  # type: ignore[call-overload]
         firsts = self.starts[codes]
         low, high = firsts.copy(), self.starts[codes + 1]
         while (is_open := low < high).any():
