@@ -476,8 +476,9 @@ def fit_model(
     warn_if_nothing_can_be_flagged(fitted)
     warn_of_false_alarms(fitted, plan.learned)
     logger.info(
-        "fitted %d nominal rows x %d columns: graph=%s, n_neighbors=%s, radius=%s",
+        "fitted %d nominal rows x %d columns: graph=%s, n_neighbors=%s, radius=%s%s",
         fitted.n_samples, fitted.n_features, graph, fitted.n_neighbors, fitted.radius,
+        "" if fitted.reference.space.groups is None else " at most, by the group",
     )  # fmt: skip
     return fitted
 

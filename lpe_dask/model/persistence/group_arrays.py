@@ -73,12 +73,11 @@ class LearnedArrays:
         is_double = len({*self.vectors}) < len(self.vectors)
         yield is_double, "an array of groups is named twice"
         scaling, factor = preparation.scaling, preparation.factor
-        of_all = (
-            scaling.shift, scaling.factor, scaling.divisor, scaling.knots,
-            preparation.matrix,
-        )  # fmt: skip
+        of_all = scaling.shift, scaling.factor, scaling.divisor, scaling.knots
         is_other = any(part is not None for part in of_all)
-        is_other |= factor is not None and not np.isin(factor, (0.0, 1.0)).all()
+        if preparation.separates:  # else the metric is that of all rows
+            is_other |= preparation.matrix is not None
+            is_other |= factor is not None and not np.isin(factor, (0.0, 1.0)).all()
         yield is_other, "scale or metric is that of all rows, and of groups"
         yield scaling.has_both and self.n_knots is None, "both forms need knots"
         fills = "fill" in self.vectors
@@ -118,7 +117,9 @@ class LearnedArrays:
         preparation = space.preparation
         n_given = n_columns - len(preparation.categorical)
         n_scaled = preparation.scaling.n_scaled(n_given)
-        n_left = preparation.n_numbers(n_columns)
+        n_left = max(1, n_scaled)
+        if preparation.separates:
+            n_left = preparation.n_numbers(n_columns)
         shapes = {
             "powers": (n_scaled,), "weights": (n_left,), "centers": (n_left,),
             "matrix": (n_scaled, n_scaled),

@@ -73,7 +73,10 @@ class Space:
         matrices = (self.basis.rotation, self.preparation.matrix)
         n_matrices = sum(matrix is not None for matrix in matrices)
         of_knots = 0 if knots is None else knots.__sizeof__()
-        of_groups = 0 if self.groups is None else self.groups.__sizeof__()
+        of_groups = sum(
+            0 if of is None else of.__sizeof__()
+            for of in (self.groups, self.preparation.groups, self.basis.groups)
+        )
         return 8 * n_features * (n_matrices * n_features + 4) + of_knots + of_groups
 
     @property

@@ -154,6 +154,42 @@ def test_small_groups__may_be_an_error():
     )
 
 
+#: Metrics, weights, categories and gaps of all rows together, or of groups.
+OTHERS = {
+    "seuclidean": {"metric": "seuclidean", "scale": "standard"},
+    "variances": {
+        "metric": "seuclidean", "metric_params": {"V": [2.0, 0.5, 1.0]}, "scale": "minmax"
+    },
+    "mahalanobis": {"metric": "mahalanobis", "scale": "standard"},
+    "weights": {"metric_params": {"w": [1.0, 0.0, 3.0]}, "scale": "minmax+quantile"},
+    "categories": {
+        "categorical": ["hour"], "metric_params": {"w": [1.0, 2.0, 0.5]}, "scale": "minmax"
+    },
+    "gaps": {"missing": "measure", "scale": "standard"},
+    "gaps alone": {
+        "missing": "measure", "metric_params": {"w": [1, 2.0, 0], "w_missing": 0.5}
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("own", "calibration", "name"), mostly_dealt(OWN, CALIBRATIONS, OTHERS)
+)
+def test_lpe__measures_groups_by_any_metric(own, calibration, name):
+    nominal, new = NOMINAL.copy(), NEW
+    if "gaps" in name:
+        nominal.loc[nominal.index % 5 == 0, "y"] = np.nan
+    if name == "mahalanobis":  # of one site too few rows differ
+        nominal["hour"] = np.random.default_rng(5).standard_normal(len(nominal))
+        nominal = nominal[nominal["site"].isin(["a", "b", "c", None])]
+        nominal = nominal.reset_index(drop=True)
+    model = unfitted(own, calibration, {"n_neighbors": 3}, **OTHERS[name])
+
+    model.fit(nominal)
+
+    assert_right(model, right(model, nominal), nominal, new)
+
+
 def frame_of(sizes, seed=0):
     """Rows of groups of these sizes, in any order."""
     rng = np.random.default_rng(seed)

@@ -68,6 +68,9 @@ MODELS = {
     "together": {"own": ("calibration",), "aggregation": "mean"},
     "neighbors": {"own": ["neighbors"], "n_neighbors": 3, "scale": "minmax"},
     "drawn": {"calibration": "loo", "calibration_size": 9},
+    "scaled": {"own": ("scale",), "scale": "minmax+quantile"},
+    "scaled with gaps": {"own": ("scale", "calibration"), "missing": "measure"},
+    "scaled by covariance": {"own": ("scale", "calibration"), "metric": "mahalanobis"},
     "pooled": {"small_groups": "pool"},
     "pooled and weighed": {
         "anomaly_log_density": log_bell, "small_groups": "pool", "calibration": "conformal",
@@ -130,7 +133,7 @@ def assert_same(loaded, model, queries=QUERIES):
 def test_load__gives_the_model_that_was_saved(name, tmp_path):
     """And once more, when what was loaded is saved."""
     rows = NOMINAL.copy()
-    if name == "gaps":
+    if "gaps" in name:
         rows.loc[::7, "y"] = np.nan
     model = fitted(rows, **MODELS[name])
 
@@ -140,7 +143,7 @@ def test_load__gives_the_model_that_was_saved(name, tmp_path):
     assert_same(reloaded(loaded, tmp_path / "again"), model)
     assert loaded.score_samples(QUERIES).notna().any()
     is_small = loaded.groups_["why_small"] != ""
-    assert is_small.any() == (name != "own radius")  # which all rows have
+    assert is_small.any() == (name not in ("own radius", "scaled"))  # which all rows have
 
 
 def test_load__of_an_array_finds_columns_by_their_places(tmp_path):
