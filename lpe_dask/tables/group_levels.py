@@ -293,10 +293,11 @@ class _Coded:
             is_known &= positions >= 0
             combined = combined * max(1, len(levels)) + positions
             # As few numbers as there are groups: products of many columns could overflow.
-            combined = np.unique(combined, return_inverse=True)[1]
-        _, firsts, inverse, counts = np.unique(
-            combined[is_known], return_index=True, return_inverse=True, return_counts=True
-        )
+            combined = pd.factorize(combined)[0]
+        inverse, found = pd.factorize(combined[is_known])
+        firsts = np.empty(len(found), np.int64)
+        firsts[inverse[::-1]] = np.arange(len(inverse))[::-1]
+        counts = np.bincount(inverse, minlength=len(found))
         numbers = np.full(len(frame), -1)
         numbers[is_known] = inverse
         places = [positions[is_known][firsts] for _, _, positions in columns]
