@@ -52,8 +52,8 @@ def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangem
     n_rows, n_features = points.shape
     if n_features <= FLAT_FEATURES:
         cell_rows = min(cell_rows, FLAT_CELL_ROWS)
-    if np.isnan(points).any():  # a query that is not measured, wherever it goes
-        points = np.nan_to_num(points)
+    if not np.isfinite(points).all():  # a query that is not measured, wherever it goes
+        points = np.nan_to_num(points, posinf=0.0, neginf=0.0)
     order, starts = _order_cells(points, max(cell_rows, LANES))
     return Arrangement(order, np.append(np.sort(starts), n_rows), bounded=True)
 

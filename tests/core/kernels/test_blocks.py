@@ -239,3 +239,14 @@ def test_basis__is_rotated_where_boxes_profit():
     assert tiles.basis(sample).rotation is None
     assert cells.basis(sample).rotation is not None
     assert cells.basis(sample[:, :1]).rotation is None
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_cells_arrange__takes_points_that_are_not_measured(value):
+    """Without a warning; codes of categories may be infinite as well."""
+    points = np.random.default_rng(0).standard_normal((500, 8))
+    points[::3, 2] = value
+
+    arrangement = cells.arrange(points, 64)
+
+    assert sorted(arrangement.order) == list(range(500))
