@@ -226,8 +226,8 @@ class LPE(OutlierMixin, BaseEstimator):
         The next float64 above alpha; an anomaly is what scores below it. Not with ``by``.
     groups_ : DataFrame
         Only with ``by``: the columns that divide rows, and of each group its nominal and
-        its calibration rows, ``n_neighbors`` or ``radius``, ``calibration``, the
-        ``largest_false_alarm_rate`` that is promised on average at level alpha, and
+        its calibration rows, ``n_neighbors`` or ``radius``, ``calibration``, ``offset``,
+        the ``largest_false_alarm_rate`` that is promised on average at level alpha, and
         ``why_small``, "" for a group that is not small.
     n_samples_, n_dropped_ : int
         Nominal rows in use, and left out for ``missing="drop"``.

@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask.model.group_plan import GroupPlan
+from lpe_dask.model.labels import threshold
 from lpe_dask.model.validity import n_flagged_ranks
 from lpe_dask.tasks import LocalValue
 
@@ -110,18 +111,15 @@ class FittedGroups:
         """
         promised = pd.array([pd.NA] * len(values), "Float64")
         if "calibration" in self.own:
-            rates = {
-                int(m): largest_rate(self.kind, alpha, int(m))
-                for m in np.unique(self.n_calibration)
-            }
-            of_groups = np.array([rates[int(m)] for m in self.n_calibration])
-            promised = pd.arrays.FloatingArray(of_groups, self.small.value)
+            rates = self.flagged_places(alpha) / (self.n_calibration + 1)
+            promised = pd.arrays.FloatingArray(rates, self.small.value.copy())
         columns = {
             "nominal_rows": self.n_rows,
             "calibration_rows": self.n_calibration,
             "n_neighbors": self._known(self.n_neighbors, n_neighbors, "Int64"),
             "radius": self._known(self.radii, radius, "Float64"),
             "calibration": self.kind,
+            "offset": threshold(alpha),
             "largest_false_alarm_rate": promised,
             "why_small": self.why_small,
         }
@@ -133,18 +131,3 @@ class FittedGroups:
         if of_groups is None:
             return pd.Series([of_all] * len(self.n_rows), dtype=dtype)
         return pd.Series(of_groups, dtype=dtype).mask(self.small.value)
-
-
-def largest_rate(kind: str, alpha: float, n_calibration: int) -> float:
-    """Return the largest average rate of false alarms that is promised; NaN without rows.
-
-    Examples
-    --------
-    >>> largest_rate("conformal", 0.29, 99), round(largest_rate("loo", 0.05, 200), 4)
-    (0.29, 0.0547)
-    """
-    if n_calibration == 0:
-        return float("nan")
-    if kind == "conformal":
-        return n_flagged_ranks(alpha, n_calibration + 1) / (n_calibration + 1)
-    return (n_flagged_ranks(alpha, n_calibration) + 1) / (n_calibration + 1)

@@ -190,6 +190,29 @@ def test_lpe__measures_groups_by_any_metric(own, calibration, name):
     assert_right(model, right(model, nominal), nominal, new)
 
 
+@pytest.mark.parametrize("alpha", [0.05, 0.29])
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+def test_groups__tell_what_is_promised(calibration, alpha):
+    nominal = frame_of([5, 99, 198, 400])
+    model = LPE(by=["site"], calibration=calibration, alpha=alpha, random_state=0)
+
+    table = model.fit(nominal).groups_
+
+    for _, group in table.iterrows():
+        if group["why_small"]:
+            assert pd.isna(group["largest_false_alarm_rate"])
+            continue
+        m, own = int(group["calibration_rows"]), 1 if calibration == "conformal" else 0
+        flagged = sum(k / (m + own) <= alpha for k in range(1, m + own + 1)) + 1 - own
+        assert group["largest_false_alarm_rate"] == flagged / (m + 1)
+        assert group["offset"] == np.nextafter(alpha, 1)
+    assert table["site"].tolist() == [0, 1, 2, 3]
+    assert not hasattr(model, "offset_")
+    assert not hasattr(model, "n_neighbors_")
+    expected = model.score_samples(nominal) - np.nextafter(alpha, 1)
+    np.testing.assert_array_equal(model.decision_function(nominal), expected)
+
+
 def frame_of(sizes, seed=0):
     """Rows of groups of these sizes, in any order."""
     rng = np.random.default_rng(seed)
