@@ -163,7 +163,7 @@ class GroupOracle:
         return oracle
 
     def _given(self, given, n_neighbors):
-        names = set(self.arguments) - {"n_neighbors"}
+        names = set(self.arguments) - {"n_neighbors", "calibration_size"}
         return {name: self.arguments[name] for name in names} | {"n_neighbors": n_neighbors}
 
     def _of_group(self, key, given):
@@ -224,13 +224,14 @@ class GroupOracle:
             rows = pd.concat([rows[self.by], self.scaled(rows)], axis=1)
             rows.loc[is_inf, "number 0"] = np.nan
 
-        of_all = None
         if "neighbors" not in self.own:
-            of_all = self.all.statistic(rows[self.columns])
+            found = self.all.statistic(rows[self.columns])
+            is_known = np.zeros(len(rows), bool)
+            for key in self.places:
+                is_known |= self._is_of(rows, key)
+            return np.where(is_known, found, np.nan)
 
         def of_group(key, oracle, which):
-            if of_all is not None:
-                return of_all[which]
             if key in self.small:
                 return np.nan
             return oracle.statistic(rows.iloc[which][self.columns])

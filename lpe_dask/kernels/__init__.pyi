@@ -14,3 +14,4 @@ from .compilation import search_work as search_work
 from .exact_sums import Totals as Totals
 from .exact_sums import rounded_sum_of_products as rounded_sum_of_products
 from .neighbor_graph import NeighborGraph as NeighborGraph
+from .runs import ranks_in_runs as ranks_in_runs

@@ -44,7 +44,7 @@ from lpe_dask.model.certificate import (
 )
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.group_plan import GroupPlan
-from lpe_dask.model.groups import FittedGroups
+from lpe_dask.model.groups import FittedGroups, checking_groups
 from lpe_dask.model.labels import threshold
 from lpe_dask.model.learning.group_scaling import (
     LearnsGroups,
@@ -73,7 +73,6 @@ from lpe_dask.search import (
     Statistic,
 )
 from lpe_dask.tables import (
-    Categories,
     NominalRows,
     NominalTable,
     map_blocks,
@@ -245,12 +244,16 @@ class FitPlan:
         return replace(self, groups=groups, division=groups.division())
 
     def learn_groups(
-        self, rows: da.Array, labels: Sequence[str], places: Sequence[int]
+        self,
+        rows: da.Array,
+        labels: Sequence[str],
+        places: Sequence[int],
+        **reading: Any,
     ) -> tuple[Preparation, Self]:
         """Learn scale and metric of each group from rows; computes.
 
-        Parameters are those of `learn_preparation`. The plan that is returned has groups of
-        which nothing can be learned as small ones.
+        Parameters are those of `learn_preparation`, and ``reading`` as for `shape`. The
+        plan that is returned has groups of which nothing can be learned as small ones.
         """
         groups, parameters = self.groups, self.parameters
         assert groups is not None
@@ -263,7 +266,10 @@ class FitPlan:
             parameters["missing"] == "measure",
             ~groups.is_small if has_metric else groups.n_reference > 0, has_metric,
         )  # fmt: skip
-        preparation, why = learn_group_preparations(rows, codes, learns)
+        plain = Preparation(categorical=tuple(places))
+        n_rows, n_columns = rows.shape
+        shape = self.shape(n_rows, n_columns, plain, **reading)
+        preparation, why = learn_group_preparations(rows, codes, learns, shape)
         return preparation, self.with_groups(groups.without(why))
 
     def learn_preparation(
@@ -459,7 +465,7 @@ def fit_model(
         ),
         nominal=given.kind,
         division=plan.division.kept(),
-        categories=_checking_groups(table.categories, parameters["small_groups"]),
+        categories=checking_groups(table.categories, parameters["small_groups"]),
         minima=table.minima,
         ranges=nominal.ranges,
         groups=(
@@ -487,13 +493,6 @@ def _pool(parameters: dict[str, Any], given: NominalTable) -> Fitted:
     """Return the model of all nominal rows together; computes."""
     of_groups = {name: PARAMETERS[name].default for name in ("by", "own", "small_groups")}
     return fit_model(parameters | of_groups, given.without_groups())
-
-
-def _checking_groups(categories: Categories | None, small_groups: str) -> Any:
-    """Return categories whose groups refuse rows of others, if that is asked for."""
-    if categories is None or categories.groups is None or small_groups != "error":
-        return categories
-    return replace(categories, groups=replace(categories.groups, refuses_unknown=True))
 
 
 def _calibration(
@@ -556,7 +555,11 @@ class _Search:
         given = rows, self.labels, self.places
         if not self.plan.learns_groups:
             return self.plan.learn_preparation(*given, self.nominal.sample), self
-        preparation, plan = self.plan.learn_groups(*given)
+        reads: dict[str, Any] = {
+            "partition_rows": max(self.nominal.input_chunks),
+            "reads_frame": self.nominal.is_frame,
+        }
+        preparation, plan = self.plan.learn_groups(*given, **reads)
         return preparation, replace(self, plan=plan)
 
     def measure(self, preparation: Preparation) -> tuple[Reference, NDArray[np.float64]]:

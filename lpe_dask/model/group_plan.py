@@ -187,7 +187,8 @@ class GroupPlan:
             why_small,
             None if kind == "loo" and is_whole else found["calibration"],
             found["calibration_pool"] if is_split else None,
-            None if kind == "loo" else found["reference"],
+            # Rows of groups that are not divided are in no part.
+            None if len(found["reference"]) == len(codes) else found["reference"],
         )  # fmt: skip
 
 
@@ -235,8 +236,9 @@ class _Planned:
             if n_neighbors > division.max_neighbors:
                 why = why or NO_NEIGHBOR
         if "neighbors" in own and parameters["graph"] == "radius":
-            given = parameters["radius"]
-            radius = given or radius_by_rule(division.n_reference, n_features)
+            radius = parameters["radius"]
+            if radius is None:
+                radius = radius_by_rule(division.n_reference, n_features)
         return cls(division, 0 if why else n_neighbors, np.nan if why else radius, why)
 
 

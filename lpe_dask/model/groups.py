@@ -6,7 +6,7 @@ GroupPlan, GroupLevels --FittedGroups--> LPE.groups_; which groups are small
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lpe_dask.model.group_plan import GroupPlan
 from lpe_dask.model.labels import threshold
 from lpe_dask.model.validity import n_flagged_ranks
+from lpe_dask.tables import Categories
 from lpe_dask.tasks import LocalValue
 
 
@@ -131,3 +132,10 @@ class FittedGroups:
         if of_groups is None:
             return pd.Series([of_all] * len(self.n_rows), dtype=dtype)
         return pd.Series(of_groups, dtype=dtype).mask(self.small.value)
+
+
+def checking_groups(categories: Categories | None, small_groups: str) -> Categories | None:
+    """Return categories whose groups refuse rows of others, if that is asked for."""
+    if categories is None or categories.groups is None or small_groups != "error":
+        return categories
+    return replace(categories, groups=replace(categories.groups, refuses_unknown=True))

@@ -340,6 +340,13 @@ def _by_contradictions(given: Any) -> Iterator[_Contradiction]:
         f"(--by, --categorical).",
         "by", "categorical",
     )  # fmt: skip
+    is_idle = given.scale is None and given.missing != "measure"
+    yield (
+        by is not None and {*given.own} == {"scale"} and is_idle,
+        f"own={given.own!r}, with scale=None, leaves groups nothing of their own. Give a "
+        f"scale (--scale), or more in own (--own).",
+        "own", "scale",
+    )  # fmt: skip
     for name, is_default in (
         ("own", {*given.own} == {*OWN}),
         ("small_groups", given.small_groups == "nan"),

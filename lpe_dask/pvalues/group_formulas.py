@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.kernels import ranks_in_runs
 from lpe_dask.pvalues.density import LikelihoodRatio
 
 
@@ -91,21 +92,11 @@ class GroupStatistics:
     def _ranks(
         self, statistic: NDArray[np.float64], codes: NDArray[np.int64], side: str
     ) -> NDArray[np.int64]:
-        """Return where statistics would be in the values of their groups, from 0.
-
-        All are looked up at once, by halving.
-        """
+        """Return where statistics would be in the values of their groups, from 0."""
         if len(self.starts) == 2:
             return np.searchsorted(self.values, statistic, side)  # type: ignore[call-overload]
-        firsts = self.starts[codes]
-        low, high = firsts.copy(), self.starts[codes + 1]
-        while (is_open := low < high).any():
-            middle = (low + high) // 2
-            known = self.values[np.minimum(middle, len(self.values) - 1)]
-            is_before = known < statistic if side == "left" else known <= statistic
-            low = np.where(is_open & is_before, middle + 1, low)
-            high = np.where(is_open & ~is_before, middle, high)
-        return low - firsts
+        edges = self.starts[codes], self.starts[codes + 1]
+        return ranks_in_runs(self.values, *edges, statistic, side)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

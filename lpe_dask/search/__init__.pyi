@@ -2,9 +2,9 @@ from .algorithm_selection import choose_space as choose_space
 from .approximate import Approximation as Approximation
 from .attribution import Attribution as Attribution
 from .attribution import Typical as Typical
-from .blocks.buckets import bucket_edges as bucket_edges
-from .blocks.buckets import bucket_tasks as bucket_tasks
+from .blocks.buckets import Buckets as Buckets
 from .blocks.packing import Space as Space
+from .group_knots import GroupKnots as GroupKnots
 from .group_preparation import GroupPreparations as GroupPreparations
 from .groups import SearchGroups as SearchGroups
 from .memory import MemoryEstimate as MemoryEstimate

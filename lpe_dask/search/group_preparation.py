@@ -1,25 +1,25 @@
 """Take the rows of each group to the units that were learned from that group alone.
 
-    Preparation of each group --stack--> GroupPreparations: arrays, of all groups
-    numbers, codes of groups --apply--> prepared numbers, bit for bit those of each group
-
-Where what was learned is linear in each column all rows are prepared at once, else the rows
-of a group at a time.
+Preparation of each group --stack--> GroupPreparations: arrays, of some groups
+those of some groups each --join--> of all groups
+numbers, codes of groups --apply--> prepared numbers, bit for bit those of each group
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import GroupPoints
-from lpe_dask.search.preparation import Preparation, Scaling
-from lpe_dask.search.quantile_scale import QuantileKnots
+from lpe_dask.search.group_knots import GroupKnots
+from lpe_dask.search.preparation import Preparation, Scaling, settled
+
+#: Vectors of which a group has ones where nothing was learned of it; zeros for others.
+_FACTORS = ("divisor", "powers")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,9 +38,7 @@ class GroupPreparations:
     weights : ndarray of shape (n_groups, n_numbers)
         By which squared differences of prepared numbers are multiplied.
     matrix : ndarray of shape (n_groups, n_scaled, n_scaled), optional
-    knots : tuple of ndarray, optional
-        Values and ranks of all columns of all groups, where each begins, and of how many
-        rows of each group they are.
+    knots : GroupKnots, optional
     centers : ndarray of shape (n_groups, n_numbers)
         A prepared row of each group.
     """
@@ -50,7 +48,7 @@ class GroupPreparations:
     vectors: dict[str, NDArray[np.float64]]
     weights: NDArray[np.float64]
     matrix: NDArray[np.float64] | None
-    knots: tuple[NDArray[Any], ...] | None
+    knots: GroupKnots | None
     centers: NDArray[np.float64]
 
     @classmethod
@@ -69,35 +67,28 @@ class GroupPreparations:
             The numbers of a row of each group, which may have gaps.
         """
         first = next(of for of in learned if of is not None)
-        n_numbers = first.n_numbers(len(rows[0]))
+        n_features = len(rows[0])
+        n_numbers = first.n_numbers(n_features)
 
         def stacked(take: Any, unknown: float = 0.0) -> NDArray[np.float64]:
             like = np.full_like(take(first), unknown)
             return np.array([like if of is None else take(of) for of in learned])
 
-        vectors = {
+        found = {
             "shift": lambda of: of.scaling.shift, "factor": lambda of: of.scaling.factor,
-            "divisor": lambda of: of.scaling.divisor, "powers": lambda of: of.factor,
+            "divisor": lambda of: of.scaling.divisor, "powers": _powers(n_features),
             "fill": lambda of: of.fill,
         }  # fmt: skip
-        # Powers of one group may all be 1, and are then left out.
-        if any(of is not None and of.factor is not None for of in learned):
-            vectors["powers"] = lambda of: _ones_if_none(
-                of.factor, of.scaling, len(rows[0])
-            )
-            has_powers = True
-        else:
-            has_powers = False
-        kept = {
-            name: stacked(take, 1.0 if name == "divisor" else 0.0)
-            for name, take in vectors.items()
-            if (has_powers if name == "powers" else take(first) is not None)
+        vectors = {
+            name: stacked(take, 1.0 if name in _FACTORS else 0.0)
+            for name, take in found.items()
+            if take(first) is not None
         }
-        weights = stacked(lambda of: of.weights_of(of.n_prepared(len(rows[0])))[:n_numbers])
+        weights = stacked(lambda of: of.weights_of(of.n_prepared(n_features))[:n_numbers])
         matrix = None if first.matrix is None else stacked(lambda of: of.matrix)
         knots = None
         if first.scaling.knots is not None:
-            knots = _stacked_knots(
+            knots = GroupKnots.stack(
                 [None if of is None else of.scaling.knots for of in learned]
             )
         centers = np.array([
@@ -105,19 +96,62 @@ class GroupPreparations:
             for of, row in zip(learned, rows, strict=True)
         ])  # fmt: skip
         is_known = np.array([of is not None for of in learned])
-        return cls(is_known, first.scaling.has_both, kept, weights, matrix, knots, centers)
+        has_both = first.scaling.has_both
+        return cls(is_known, has_both, vectors, weights, matrix, knots, centers)
+
+    @classmethod
+    def join(cls, parts: Sequence[Self | int]) -> Self:
+        """Return what was learned of the groups of all parts, of at least one.
+
+        Parameters
+        ----------
+        parts : sequence of GroupPreparations or int
+            A number stands for so many groups of which nothing was learned.
+        """
+        first = next(part for part in parts if not isinstance(part, int))
+        whole = [first._without(of) if isinstance(of, int) else of for of in parts]
+
+        def joined(take: Any) -> NDArray[Any]:
+            return np.concatenate([take(part) for part in whole])
+
+        vectors = {
+            name: np.concatenate([part.vectors[name] for part in whole])
+            for name in first.vectors
+        }
+        if (vectors.get("powers", np.zeros(1)) == 1).all():
+            del vectors["powers"]
+        knots = [part.knots for part in whole if part.knots is not None]
+        return cls(
+            joined(lambda of: of.is_known), first.has_both, vectors,
+            joined(lambda of: of.weights),
+            None if first.matrix is None else joined(lambda of: of.matrix),
+            GroupKnots.join(knots) if knots else None,
+            joined(lambda of: of.centers),
+        )  # fmt: skip
+
+    def _without(self, n_groups: int) -> GroupPreparations:
+        """Return the same for so many groups of which nothing was learned."""
+
+        def like(array: NDArray[Any], value: float = 0.0) -> NDArray[Any]:
+            return np.full((n_groups, *array.shape[1:]), value, array.dtype)
+
+        vectors = {
+            name: like(array, 1.0 if name in _FACTORS else 0.0)
+            for name, array in self.vectors.items()
+        }
+        return GroupPreparations(
+            like(self.is_known), self.has_both, vectors, like(self.weights),
+            None if self.matrix is None else like(self.matrix),
+            None if self.knots is None else self.knots.without(n_groups),
+            like(self.centers),
+        )  # fmt: skip
 
     def __sizeof__(self) -> int:
         """Return the bytes of the arrays."""
-        arrays = [*self.vectors.values(), self.weights, self.centers, *(self.knots or ())]
-        return sum(
-            of.nbytes for of in [*arrays, *([] if self.matrix is None else [self.matrix])]
-        )
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether prepared numbers are those of the input, each moved and multiplied."""
-        return self.matrix is None and self.knots is None
+        arrays = [*self.vectors.values(), self.weights, self.centers]
+        arrays += [] if self.matrix is None else [self.matrix]
+        of_knots = 0 if self.knots is None else self.knots.__sizeof__()
+        return sum(of.nbytes for of in arrays) + of_knots
 
     def points(self) -> GroupPoints:
         """Return where the points of groups are."""
@@ -126,12 +160,9 @@ class GroupPreparations:
     def of(self, group: int) -> Preparation:
         """Return the preparation of the numbers of a group."""
         vectors = {name: of[group] for name, of in self.vectors.items()}
-        knots = (
-            None if self.knots is None else _knots_of(self.knots, group, len(self.is_known))
-        )
         scaling = Scaling(
-            vectors.get("shift"), vectors.get("factor"), vectors.get("divisor"), knots,
-            self.has_both,
+            vectors.get("shift"), vectors.get("factor"), vectors.get("divisor"),
+            None if self.knots is None else self.knots.of(group), self.has_both,
         )  # fmt: skip
         matrix = None if self.matrix is None else self.matrix[group]
         return Preparation(scaling, matrix, vectors.get("powers"))
@@ -153,40 +184,44 @@ class GroupPreparations:
         codes : ndarray of shape (n_rows,)
             Of their groups.
         """
-        if self.is_linear and "powers" not in self.vectors:
-            names = {"shift", "factor", "divisor"} & set(self.vectors)
-            of_rows: Any = {name: self.vectors[name][codes] for name in names}
-            scaling = Scaling(**of_rows)
-            prepared = Preparation(scaling).apply_to_numbers(numbers)
-        elif self.is_linear:
-            prepared = self._times_powers(numbers, codes)
-        else:
-            prepared = np.empty((len(numbers), self.weights.shape[1]))
-            order = np.argsort(codes, kind="stable")
-            starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-            for which in np.split(order, starts[1:]) if len(order) else []:
-                group = int(codes[which[0]])
-                if self.is_known[group]:
-                    prepared[which] = self.of(group).apply_to_numbers(numbers[which])
+        leaves_out = False
+        with np.errstate(over="ignore", invalid="ignore"):
+            prepared = self._scaled(numbers, codes)
+            if self.matrix is not None:  # added in the order of the columns
+                total = np.zeros_like(prepared)
+                for k in range(prepared.shape[1]):
+                    total += prepared[:, k, None] * self.matrix[codes, k]
+                prepared = total
+            if (powers := self.vectors.get("powers")) is not None:
+                is_kept = (powers[self.is_known] != 0).any(axis=0)
+                prepared = prepared[:, is_kept] * powers[codes][:, is_kept]
+                leaves_out = not is_kept.all()
+        prepared = settled(prepared, numbers, leaves_out=leaves_out)
         prepared[~self.is_known[codes]] = np.nan
         return prepared
 
-    def _times_powers(
+    def _scaled(
         self, numbers: NDArray[np.generic], codes: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return `Preparation.apply_to_numbers` of groups that differ in powers alone."""
-        powers = self.vectors["powers"]
-        is_left_out = (powers[self.is_known] == 0).all(axis=0)
-        kept = Preparation(factor=np.where(is_left_out, 0.0, 1.0))
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled = numbers.astype(np.float64) * powers[codes]
-        overflown = ~np.isfinite(scaled) & np.isfinite(numbers).all(axis=1)[:, None]
-        scaled[overflown] = np.finfo(np.float64).max
-        return kept.apply_to_numbers(scaled)
+        """Return `Scaling.apply` of each row, by its group."""
+        names = {"shift", "factor", "divisor"} & set(self.vectors)
+        of_rows: Any = {name: self.vectors[name][codes] for name in names}
+        linear = Scaling(**of_rows)
+        if self.knots is None:
+            return linear.apply(numbers)
+        heights = self.knots.apply(numbers, codes)
+        return np.hstack([linear.apply(numbers), heights]) if self.has_both else heights
 
 
-def _ones_if_none(factor: Any, scaling: Scaling, n_features: int) -> NDArray[np.float64]:
-    return np.ones(scaling.n_scaled(n_features)) if factor is None else factor
+def _powers(n_features: int) -> Any:
+    """Return what takes the factor of a preparation, which may be left out if it is 1."""
+
+    def take(of: Preparation) -> NDArray[np.float64] | None:
+        if of.factor is None and of.matrix is None:
+            return np.ones(of.scaling.n_scaled(n_features))
+        return of.factor
+
+    return take
 
 
 def _prepared_numbers(
@@ -195,24 +230,3 @@ def _prepared_numbers(
     row = row if learned.fill is None else np.where(np.isnan(row), learned.fill, row)
     prepared: NDArray[np.float64] = learned.apply_to_numbers(row[None])[0]
     return prepared
-
-
-def _stacked_knots(knots: Sequence[QuantileKnots | None]) -> tuple[NDArray[Any], ...]:
-    n_columns = next(len(of.values) for of in knots if of is not None)
-    empty = [np.empty(0)] * n_columns
-    values = [v for of in knots for v in (empty if of is None else of.values)]
-    ranks = [r for of in knots for r in (empty if of is None else of.ranks)]
-    starts = np.append(0, np.cumsum(list(map(len, values))))
-    n_sampled = np.array([0 if of is None else of.n_sampled for of in knots])
-    return np.concatenate(values), np.concatenate(ranks).astype(np.int64), starts, n_sampled
-
-
-def _knots_of(knots: tuple[NDArray[Any], ...], group: int, n_groups: int) -> QuantileKnots:
-    values, ranks, starts, n_sampled = knots
-    n_columns = (len(starts) - 1) // n_groups
-    bounds = starts[group * n_columns : (group + 1) * n_columns + 1]
-    parts = [slice(a, b) for a, b in pairwise(bounds)]
-    return QuantileKnots(
-        tuple(values[part] for part in parts), tuple(ranks[part] for part in parts),
-        int(n_sampled[group]),
-    )  # fmt: skip

@@ -292,12 +292,29 @@ class Preparation:
             if self.factor is not None:
                 is_kept = self.factor != 0
                 prepared = prepared[:, is_kept] * self.factor[is_kept]
-        if prepared.shape[1] == 0:  # kernels take one at least
-            prepared = np.zeros((len(numbers), 1))
-        overflown = ~np.isfinite(prepared)
-        if overflown.any():
-            overflown[~np.isfinite(numbers).all(axis=1)] = False
-            prepared = np.where(overflown, np.finfo(np.float64).max, prepared)
-        if self.factor is not None and not self.factor.all():  # a gap stays one anywhere
-            prepared[~np.isfinite(numbers).all(axis=1), 0] = np.nan
-        return prepared
+        leaves_out = self.factor is not None and not self.factor.all()
+        return settled(prepared, numbers, leaves_out=leaves_out)
+
+
+def settled(
+    prepared: NDArray[np.float64], numbers: NDArray[np.generic], *, leaves_out: bool
+) -> NDArray[np.float64]:
+    """Return prepared numbers as they are measured: see `Preparation.apply`.
+
+    Parameters
+    ----------
+    prepared : ndarray of shape (n_rows, n_prepared)
+        Of these numbers; changed.
+    numbers : ndarray of shape (n_rows, n_features)
+    leaves_out : bool
+        Whether some of their columns are not measured.
+    """
+    if prepared.shape[1] == 0:  # kernels take one at least
+        prepared = np.zeros((len(numbers), 1))
+    overflown = ~np.isfinite(prepared)
+    if overflown.any():
+        overflown[~np.isfinite(numbers).all(axis=1)] = False
+        prepared = np.where(overflown, np.finfo(np.float64).max, prepared)
+    if leaves_out:  # a gap stays one anywhere
+        prepared[~np.isfinite(numbers).all(axis=1), 0] = np.nan
+    return prepared

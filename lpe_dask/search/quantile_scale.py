@@ -54,7 +54,7 @@ class QuantileKnots:
             column = rows[:, k].astype(np.float64)
             if len(values) == 1:
                 with np.errstate(over="ignore"):
-                    heights[:, k] = _kept_finite(column - values[0], column)
+                    heights[:, k] = kept_finite(column - values[0], column)
             else:
                 heights[:, k] = _heights(column, values, ranks / (2 * self.n_sampled))
         return heights
@@ -76,11 +76,11 @@ def _heights(
         for end, exceeds_float64 in ((0, n_below == 0), (-1, n_below == len(values))):
             beyond = column[exceeds_float64]
             steps = (beyond - values[end]) / (values[-1] - values[0])
-            heights[exceeds_float64] = _kept_finite(shares[end] + steps, beyond)
+            heights[exceeds_float64] = kept_finite(shares[end] + steps, beyond)
     return heights
 
 
-def _kept_finite(
+def kept_finite(
     heights: NDArray[np.float64], column: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return heights, those of finite numbers that overflow as the largest float64."""

@@ -2,11 +2,13 @@
 
     rows --buckets--> all rows of a group --learn_preparation--> Preparation --> stacked
 
-A group of more rows than a bucket is learned from like all rows are, a task a chunk.
+A group of more rows than a bucket is learned from like all rows are, by several passes that
+read no rows but its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +18,17 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.model.learning.scaling import learn_map, learn_metric, learn_preparation
 from lpe_dask.search import (
+    Buckets,
     GroupPreparations,
     Preparation,
+    ProblemSize,
     Scaling,
-    bucket_edges,
-    bucket_tasks,
 )
 from lpe_dask.tables import select_rows
 from lpe_dask.tasks import compute
 
-#: Rows of a bucket.
-BUCKET_ROWS = 131_072
+#: Rows of a large group that its medians are looked for from.
+SAMPLED_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,8 @@ class LearnsGroups:
         except ValueError as error:
             return str(error)
 
-    def of_bucket(
-        self, rows: NDArray[np.floating], first: int, stop: int
-    ) -> list[tuple[Preparation | str | None, NDArray[np.float64]]]:
-        """Return what is learned of each group of a bucket, and its first row.
+    def of_bucket(self, rows: NDArray[np.floating], first: int, stop: int) -> Learned:
+        """Return what is learned of the groups of a bucket.
 
         Parameters
         ----------
@@ -87,18 +87,65 @@ class LearnsGroups:
         """
         numbers = np.delete(rows, self.categorical, axis=1).astype(np.float64)
         edges = np.searchsorted(rows[:, -1], np.arange(first, stop + 1))
-        found: list[tuple[Preparation | str | None, NDArray[np.float64]]] = []
+        found: list[Preparation | str | None] = []
+        firsts = np.zeros((stop - first, numbers.shape[1]))
         for group in range(first, stop):
             part = slice(*edges[group - first : group - first + 2].tolist())
             if not self.is_known[group] or part.start == part.stop:
-                found.append((None, np.zeros(numbers.shape[1])))
+                found.append(None)
                 continue
-            found.append((self.learn(rows[part], rows[part]), numbers[part.start]))
-        return found
+            firsts[group - first] = numbers[part.start]
+            found.append(self.learn(rows[part], rows[part]))
+        return Learned.of(found, firsts, first)
+
+    def of_large(self, rows: da.Array, group: int) -> Learned:
+        """Return what is learned of a group of many rows; computes."""
+        if not self.is_known[group]:
+            return Learned.of([None], np.zeros((1, 1)), group)
+        n_rows = rows.shape[0]
+        which = np.arange(min(n_rows, SAMPLED_ROWS)) * n_rows // min(n_rows, SAMPLED_ROWS)
+        (sample,) = compute(select_rows(rows, which))
+        numbers = np.delete(sample[:1], self.categorical, axis=1).astype(np.float64)
+        return Learned.of([self.learn(rows, np.asarray(sample))], numbers, group)
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What was learned of some groups.
+
+    Attributes
+    ----------
+    groups : GroupPreparations or int
+        How many there are, if nothing was learned of any.
+    first : Preparation, optional
+        Of the first of which something was.
+    why : dict of int to str
+        Why of some nothing was.
+    """
+
+    groups: GroupPreparations | int
+    first: Preparation | None
+    why: dict[int, str]
+
+    @classmethod
+    def of(
+        cls,
+        found: Sequence[Preparation | str | None],
+        rows: NDArray[np.float64],
+        first_group: int,
+    ) -> Learned:
+        """Return what was found of groups, of each of which a row has the numbers."""
+        why = {first_group + i: of for i, of in enumerate(found) if isinstance(of, str)}
+        usable = [None if isinstance(of, str) else of for of in found]
+        first = next((of for of in usable if of is not None), None)
+        if first is None:
+            return cls(len(found), None, why)
+        plain = [None if of is None else _numbers_only(of) for of in usable]
+        return cls(GroupPreparations.stack(plain, list(rows)), first, why)
 
 
 def learn_group_preparations(
-    rows: da.Array, codes: NDArray[np.int32], learns: LearnsGroups
+    rows: da.Array, codes: NDArray[np.int32], learns: LearnsGroups, shape: ProblemSize
 ) -> tuple[Preparation, dict[int, str]]:
     """Return what is learned of groups, and why of some nothing is; computes.
 
@@ -110,6 +157,8 @@ def learn_group_preparations(
     codes : ndarray of shape (n_rows,)
         These numbers.
     learns : LearnsGroups
+    shape : ProblemSize
+        Of a search among the rows.
 
     Raises
     ------
@@ -117,28 +166,25 @@ def learn_group_preparations(
         If nothing can be learned of any group, saying why.
     """
     sizes = np.bincount(codes, minlength=len(learns.is_known))
-    is_large = (sizes > BUCKET_ROWS) & learns.is_known
-    in_buckets = np.where(is_large, 0, sizes)
-    small = select_rows(rows, np.flatnonzero(~is_large[codes])) if is_large.any() else rows
-    edges = bucket_edges(in_buckets, BUCKET_ROWS)
-    found: list[Any] = []
-    for of_bucket in compute(*bucket_tasks(small, edges, learns.of_bucket)):
-        found += of_bucket
-    for group in np.flatnonzero(is_large).tolist():
-        own = select_rows(rows, np.flatnonzero(codes == group))
-        (first,) = compute(select_rows(own, np.array([0])))
-        sample = _sample_of(own)
-        number = np.delete(first[0], learns.categorical).astype(np.float64)
-        found[group] = learns.learn(own, sample), number
-    learned, firsts = zip(*found, strict=True)
-    why = {i: of for i, of in enumerate(learned) if isinstance(of, str)}
-    usable = [None if isinstance(of, str) else of for of in learned]
-    if all(of is None for of in usable):
+    buckets = Buckets(rows, sizes, shape)
+    edges = buckets.groups_of()
+    is_large = [buckets.is_large(i) for i in range(len(edges))]
+    has_rows = [sizes[slice(*of)].any() for of in edges]
+    some = [i for i, of in enumerate(edges) if has_rows[i] and not is_large[i]]
+    found = dict(
+        zip(some, compute(*buckets.tasks(some, learns.of_bucket)), strict=True)
+        if some
+        else []
+    )
+    for i in np.flatnonzero(is_large).tolist():
+        found[i] = learns.of_large(buckets.rows(i), edges[i][0])
+    parts = [found.get(i, Learned(b - a, None, {})) for i, (a, b) in enumerate(edges)]
+    why = {group: of for part in parts for group, of in part.why.items()}
+    first = next((part.first for part in parts if part.first is not None), None)
+    if first is None:
         reason = next(iter(why.values()), "no group has enough rows.")
         raise ValueError(f"nothing can be learned of any group: {reason}")
-    plain = [None if of is None else _numbers_only(of) for of in usable]
-    first = next(of for of in usable if of is not None)
-    groups = GroupPreparations.stack(plain, firsts)
+    groups = GroupPreparations.join([part.groups for part in parts])
     if learns.has_metric:
         return _with_groups(first, groups, rows.shape[1]), why
     mapped = Preparation(
@@ -150,13 +196,6 @@ def learn_group_preparations(
     return learn_metric(
         scaled, mapped, learns.scale, learns.metric, learns.metric_params, learns.columns
     ), why
-
-
-def _sample_of(rows: da.Array) -> NDArray[np.generic]:
-    """Return some rows, evenly; computes."""
-    n_rows, n_sampled = rows.shape[0], min(rows.shape[0], 4096)
-    (sample,) = compute(select_rows(rows, np.arange(n_sampled) * n_rows // n_sampled))
-    return np.asarray(sample)
 
 
 def _numbers_only(learned: Preparation) -> Preparation:

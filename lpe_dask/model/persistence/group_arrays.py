@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from lpe_dask.search import GroupPreparations, Space
+from lpe_dask.search import GroupKnots, GroupPreparations, Space
 from lpe_dask.storage import StoredFile
 
 _KNOTS, _STARTS = "group-knots.parquet", "group-knot-starts.parquet"
@@ -47,12 +47,14 @@ class LearnedArrays:
         arrays |= {"weights": learned.weights, "centers": learned.centers}
         if learned.matrix is not None:
             arrays["matrix"] = learned.matrix
-        files = {_file_name(name): {"value": of.ravel()} for name, of in arrays.items()}
+        files: dict[str, dict[str, NDArray[Any]]] = {
+            _file_name(name): {"value": of.ravel()} for name, of in arrays.items()
+        }
         n_knots = None
         if learned.knots is not None:
-            values, ranks, starts, _ = learned.knots
+            values, ranks = learned.knots.values, learned.knots.ranks
             files[_KNOTS], n_knots = {"value": values, "rank": ranks}, len(values)
-            files[_STARTS] = {"start": starts.astype(np.int64)}
+            files[_STARTS] = {"start": learned.knots.starts.astype(np.int64)}
         vectors: Any = list(learned.vectors)
         return cls(vectors, learned.matrix is not None, n_knots), files
 
@@ -150,7 +152,7 @@ class LearnedArrays:
         n_given: int,
         is_known: NDArray[np.bool_],
         n_sampled: NDArray[np.int64],
-    ) -> tuple[NDArray[Any], ...]:
+    ) -> GroupKnots:
         file, n_runs = files[_KNOTS], len(is_known) * n_given
         columns = file.columns({"value": np.float64, "rank": np.int64}, self.n_knots)
         values, ranks = columns["value"], columns["rank"]
@@ -163,7 +165,7 @@ class LearnedArrays:
             raise ValueError(
                 f"{file.url} has knots or ranks that do not ascend, or are out of range"
             )
-        return values, ranks, starts, n_sampled
+        return GroupKnots(values, ranks, starts, n_sampled)
 
 
 def _file_name(array: str) -> str:

@@ -63,6 +63,8 @@ class StoredGroups:
         Numbers of the JSON that lists why groups are small.
     learned : LearnedArrays, optional
         What was learned of each group by itself.
+    refuses_unknown : bool, default=False
+        Whether rows of other groups are an error.
     """
 
     by: list[str | int]
@@ -71,6 +73,7 @@ class StoredGroups:
     own: list[Literal["scale", "neighbors", "calibration"]]
     n_reason_words: Annotated[int, Field(ge=1, lt=2**31)]
     learned: LearnedArrays | None
+    refuses_unknown: bool = False
 
     @classmethod
     def of(cls, fitted: Fitted) -> tuple[StoredGroups, dict[str, dict[str, NDArray[Any]]]]:
@@ -110,10 +113,12 @@ class StoredGroups:
             files |= of_arrays
             table["is_known"] = preparations.is_known.astype(np.int64)
             if preparations.knots is not None:
-                table["n_sampled"] = preparations.knots[3].astype(np.int64)
+                table["n_sampled"] = preparations.knots.n_sampled.astype(np.int64)
         own: Any = sorted(groups.own)
         by = [name if isinstance(name, str) else int(name) for name in groups.by]
-        section = cls(by, columns, len(levels), own, len(words), learned)
+        section = cls(
+            by, columns, len(levels), own, len(words), learned, levels.refuses_unknown
+        )
         return section, files
 
     @property
@@ -245,7 +250,7 @@ class StoredGroups:
         if not are_ascending(frame):
             raise ValueError(f"{files[_GROUPS].url} has groups that are not ascending")
         kinds = tuple(column.kind for column in self.columns)
-        return GroupLevels(kinds, frame, table["n_nominal"])
+        return GroupLevels(kinds, frame, table["n_nominal"], self.refuses_unknown)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -332,7 +337,7 @@ def _problems(
         yield not is_range.all(), "an n_neighbors that is out of range"
     if "radius" in table:
         radii = table["radius"]
-        is_range = np.isnan(radii) | ((radii > 0) & (radii <= (statistic.radius or 0.0)))
+        is_range = np.isnan(radii) | ((radii >= 0) & (radii <= (statistic.radius or 0.0)))
         yield not is_range.all(), "a radius that is out of range"
     if "n_statistics" in table:
         n_statistics = table["n_statistics"]

@@ -179,7 +179,7 @@ def prepare_blocks(
             return pack_chunks(source(), space, folder)
         pieces = split_chunks(source(), space, regions, folder)
         if not found:  # when they are made again, all comes from the rows
-            pieces, *found[:] = _sorted_pieces(pieces, entry)
+            pieces, *found[:] = sorted_pieces(pieces, entry)
         return build_region_blocks(pieces, found[0], space, folder, block_rows)
 
     if entry is None or folder is None:
@@ -191,7 +191,7 @@ def prepare_blocks(
     return blocks
 
 
-def _sorted_pieces(
+def sorted_pieces(
     tasks: list[Delayed], entry: SpoolEntry | None
 ) -> tuple[list[Delayed], NDArray[np.int64], Any]:
     """Return tasks that give pieces, the rows of each region, and what keeps them.

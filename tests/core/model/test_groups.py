@@ -19,6 +19,7 @@ from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.pvalues import Calibration, GroupStatistics
 from lpe_dask.search import SearchGroups
+from lpe_dask.search.blocks import buckets
 from problems import computed
 
 OWN = [
@@ -82,7 +83,9 @@ def assert_right(model, expected, nominal=NOMINAL, new=NEW):
 )
 def test_lpe__measures_groups_as_defined(own, calibration, scale, form, algorithm):
     if own == ("scale",) and scale is None:
-        return  # nothing is a group's own: an error
+        with pytest.raises(ValueError, match="leaves groups nothing of their own"):
+            unfitted(own, calibration, form).fit(NOMINAL)
+        return
     model = unfitted(own, calibration, form, scale=scale, algorithm=algorithm)
     model.fit(NOMINAL)
 
@@ -233,7 +236,7 @@ SIZES = {
 )
 def test_groups__of_any_sizes(sizes, own, calibration, scale):
     if own == ("scale",) and scale is None:
-        return
+        return  # an error
     nominal, new = frame_of(SIZES[sizes]), frame_of(SIZES[sizes], seed=1).head(20)
     model = unfitted(own, calibration, {"n_neighbors": 4}, scale=scale)
     expected = right(model, nominal)
@@ -412,3 +415,54 @@ def test_graphs__hold_nothing_of_a_million_groups():
 
     assert len(graph) <= len(plain) + 2  # large values are tasks, not arguments of some
     assert max(sizeof(task) for task in graph.values()) < 2**20
+
+
+@pytest.mark.parametrize("bucket_rows", [1, 20, 10**6])
+@pytest.mark.parametrize("is_spooled", [False, True])
+@pytest.mark.parametrize("name", ["standard", "quantile", "mahalanobis", "gaps"])
+def test_groups__of_any_size_are_learned_alike(monkeypatch, bucket_rows, is_spooled, name):
+    """A large group in parts of its own, and small ones together, in a spool or not."""
+    nominal = NOMINAL[NOMINAL["site"].isin(["a", "b", "c"])].reset_index(drop=True)
+    arguments = OTHERS.get(name, {"scale": name})
+    if name == "gaps":
+        nominal.loc[nominal.index % 5 == 0, "y"] = np.nan
+    if name == "mahalanobis":
+        nominal["hour"] = np.random.default_rng(5).standard_normal(len(nominal))
+    model = unfitted(calibration="loo", **arguments)
+    expected = model.fit(nominal).score_frame(NEW)
+    monkeypatch.setattr(buckets, "BUCKET_ROWS", bucket_rows)
+    if is_spooled:
+        plan = buckets.plan_for_active_workers
+        monkeypatch.setattr(
+            buckets, "plan_for_active_workers",
+            lambda *given, **how: replace(plan(*given, **how), is_spooled=True),
+        )  # fmt: skip
+
+    with dask.config.set(scheduler="sync"):
+        model.fit(dd.from_pandas(nominal, npartitions=4))
+
+    pd.testing.assert_frame_equal(model.score_frame(NEW), expected)
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_groups__that_cannot_be_divided(own):
+    """Their rows are in no part: neither measured, nor others among them."""
+    model = unfitted(own, calibration_size=12, scale="standard").fit(NOMINAL)
+
+    expected = right(model)
+    assert 0 < len(expected.small) < len(expected.places)
+    assert_right(model, expected)
+
+
+def test_groups__have_the_radius_that_is_given():
+    given = {"graph": "radius", "radius": 0.0, "calibration": "loo", "alpha": 0.1}
+    rows = NOMINAL[NOMINAL["site"].isin(["a", "b"])]
+    model = LPE(by=["site"], **given).fit(rows)
+
+    plain = LPE(**given).fit(rows.loc[rows["site"] == "b", ["x", "y", "hour"]])
+
+    own = rows[rows["site"] == "b"]
+    np.testing.assert_array_equal(
+        model.statistic(own), plain.statistic(own[["x", "y", "hour"]])
+    )
+    assert model.groups_["radius"].tolist() == [0.0, 0.0]

@@ -83,7 +83,7 @@ def test_check_parameters__names_the_arguments_that_it_refuses(arguments, names)
     "arguments",
     [
         {"own": ["calibration", "neighbors", "scale"]},  # as JSON has the default
-        {"by": ["a"], "own": ("scale",), "small_groups": "error"},
+        {"by": ["a"], "own": ("scale",), "scale": "minmax", "small_groups": "error"},
         {"by": ["a"], "categorical": "auto"},
         {"by": ["a"], "categorical": ["b"]},
         {"by": ["a"], "anomaly_log_density": np.sum},

@@ -71,6 +71,7 @@ MODELS = {
     "scaled": {"own": ("scale",), "scale": "minmax+quantile"},
     "scaled with gaps": {"own": ("scale", "calibration"), "missing": "measure"},
     "scaled by covariance": {"own": ("scale", "calibration"), "metric": "mahalanobis"},
+    "radius 0": {"graph": "radius", "radius": 0.0, "scale": None},
     "pooled": {"small_groups": "pool"},
     "pooled and weighed": {
         "anomaly_log_density": log_bell, "small_groups": "pool", "calibration": "conformal",
@@ -325,7 +326,7 @@ def test_are_usable__as_knots_of_one_column(values, ranks, n_sampled, expected):
     assert _are_usable(np.array(values), np.array(ranks), starts, of_runs) is expected
 
 
-@pytest.mark.parametrize("radius", [0.0, -1.0, np.inf, 1e9])
+@pytest.mark.parametrize("radius", [-1e-9, -1.0, np.inf, 1e9])
 def test_load__of_a_strange_radius(radius, tmp_path):
     model = fitted(**MODELS["own radius"])
     model.save(tmp_path / "model")
@@ -392,9 +393,18 @@ def test_checkpoint__of_other_groups_is_another(tmp_path):
 
     plain = {"columns": ["x", "y"]}
     base = plain | {"by": ["site"]}
-    others = [{"own": ["scale"]}, {"alpha": 0.2}, {"small_groups": "pool"}]
+    others = [{"own": ["neighbors"]}, {"alpha": 0.2}, {"small_groups": "pool"}]
     urls = [url(**plain), url(**base), *(url(**base, **other) for other in others)]
     urls += [url(**plain, by=by) for by in (["hour"], ["site", "hour"])]
 
     assert len({*urls}) == len(urls)
     assert url(**plain, alpha=0.2) == url(**plain)
+
+
+def test_load__of_a_model_that_refuses_small_groups(tmp_path):
+    rows = NOMINAL[NOMINAL["site"].isin(["a", "b"])]
+    loaded = reloaded(fitted(rows, small_groups="error"), tmp_path / "model")
+
+    with pytest.raises(ValueError, match="groups have no nominal row"):
+        loaded.score_samples(QUERIES)
+    assert loaded.score_samples(QUERIES[QUERIES["site"] == "a"]).notna().any()
