@@ -324,7 +324,7 @@ def execute_scoring(
         stats_of = partial(PartStats.of, bins, graph, watched=of_watched)
         stats, adjusted = _write(scoring, folder, (*blocks, values), stats_of, model, steps)
         total = PartStats.merge(stats, graph)
-        _warn_if_fdr_unreliable(scoring, model, total.counts)
+        _warn_if_fdr_unreliable(scoring, model, total)
         folder.wait_until_visible()
         check_unchanged(scoring.kept, output.remove_output, scoring.output)
         cut_off = None
@@ -500,15 +500,13 @@ def _write_missing_parts(
     return [stats[i] for i in range(folder.n_parts)]
 
 
-def _warn_if_fdr_unreliable(
-    scoring: Scoring, model: Fitted, counts: dict[str, Any]
-) -> None:
+def _warn_if_fdr_unreliable(scoring: Scoring, model: Fitted, total: PartStats) -> None:
     is_ranked = scoring.scores_nominal_rows and not model.calibration.includes_self
     if scoring.fdr is None or is_ranked:  # of the latter, `prepare_scoring` has warned
         return
-    doubt = model.fdr_caveat(
-        scoring.fdr, counts["rows"] - counts["rows_nan"], counts["flagged"]
-    )
+    counts = total.counts
+    n_rows = counts["rows"] - counts["rows_nan"]
+    doubt = model.fdr_caveat(scoring.fdr, n_rows, counts["flagged"], total.statuses)
     if doubt is not None:
         logger.warning("%s", doubt)
 

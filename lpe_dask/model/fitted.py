@@ -405,8 +405,17 @@ class Fitted:
             return n_reference
         return min(n_reference, int(self.groups.n_rows.max()))
 
-    def fdr_caveat(self, q: float, n_rows: int, n_flagged: int) -> str | None:
-        """Return why a false discovery rate does not hold; see `Calibration.fdr_caveat`."""
+    def fdr_caveat(
+        self,
+        q: float,
+        n_rows: int,
+        n_flagged: int,
+        statuses: NDArray[np.int64] | None = None,
+    ) -> str | None:
+        """Return why a false discovery rate does not hold; see `Calibration.fdr_caveat`.
+
+        ``statuses`` is how many rows have each status; None: there may be rows of all.
+        """
         doubt = self.calibration.fdr_caveat(q, n_rows, n_flagged)
         if doubt is not None or self.groups is None or not n_flagged:
             return doubt
@@ -416,7 +425,8 @@ class Fitted:
                 f"nominal rows do: groups have no calibration of their own. Give one "
                 f"(own=, --own)."
             )
-        if self.parameters["small_groups"] == "pool" and self.groups.small.value.any():
+        are_pooled = statuses is None or statuses[_POOLED].any()
+        if self.pool is not None and are_pooled:
             return (
                 f"fdr={q:g} does not hold for rows of small and unknown groups, which are "
                 f"compared with all nominal rows. Leave them out (small_groups='nan', "

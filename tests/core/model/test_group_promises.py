@@ -9,6 +9,7 @@ import pytest
 from lpe_dask import LPE
 from lpe_dask.model.calibration_warnings import warn_if_nothing_can_be_flagged
 from lpe_dask.model.detector import fitted_of
+from lpe_dask.tables import RowStatus
 
 ALL = ("scale", "neighbors", "calibration")
 
@@ -83,3 +84,20 @@ def test_fdr_caveat__is_none_where_all_groups_are_conformal(arguments, doubt):
     largest = 100 if "own" not in arguments else 130
     if arguments["calibration"] == "conformal":
         assert nothing.startswith(f"fdr=0.1 flags nothing: with {largest} calibration rows")
+
+
+def test_fdr_caveat__is_about_rows_that_are_compared_with_all():
+    """Rows of unknown groups are, too, where no group is small."""
+    arguments = {"calibration": "conformal", "small_groups": "pool"}
+    model = fitted((60, 200), **arguments)
+    counts = dict.fromkeys(RowStatus.NAMES, 0) | {"ok": 999, "unknown group": 1}
+
+    found = model.fdr_caveat(0.1, 1000, 20, np.array([*counts.values()]))
+
+    assert found.startswith("fdr=0.1 does not hold for rows of small and unknown groups")
+    assert model.fdr_caveat(0.1, 1000, 20) == found
+    counts["unknown group"] = 0
+    assert model.fdr_caveat(0.1, 1000, 20, np.array([*counts.values()])) is None
+    counts["small group"] = 1
+    some_small = fitted((60, 200, 3), **arguments)
+    assert some_small.fdr_caveat(0.1, 1000, 20, np.array([*counts.values()])) == found
