@@ -211,7 +211,10 @@ class Fitted:
         assert self.categories is not None
         assert self.categories.groups is not None
         numbers = np.nan_to_num(codes, nan=-1).astype(np.int64)
-        values = self.categories.groups.values.reindex(numbers)
+        values = self.categories.groups.values
+        if (numbers < 0).any():  # as floats, large whole numbers would be others
+            values = values.astype(object)
+        values = values.reindex(numbers)
         names = pd.Index(self.by, dtype=object, tupleize_cols=False)
         return values.reset_index(drop=True).set_axis(names, axis=1)
 
@@ -403,7 +406,7 @@ class Fitted:
         n_reference = self.reference.shape.n_reference
         if self.groups is None or "neighbors" not in self.groups_own:
             return n_reference
-        return min(n_reference, int(self.groups.n_rows.max()))
+        return int(self.groups.n_reference().max())
 
     def fdr_caveat(
         self,

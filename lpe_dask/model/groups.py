@@ -84,6 +84,18 @@ class FittedGroups:
         ]
         return np.array(places, np.int64)[which]
 
+    def n_reference(self) -> NDArray[np.int64]:
+        """Return among how many rows new ones are measured; 0 for small groups.
+
+        Of shape (n_groups,), for groups that have their own neighbors.
+        """
+        left_out: NDArray[np.int64] = {
+            "loo": 0 * self.n_rows,
+            "split": (self.n_rows + 1) // 2,
+            "conformal": self.n_calibration,
+        }[self.kind]
+        return np.where(self.small.value, 0, self.n_rows - left_out)
+
     def measures_all(self) -> bool:
         """Return whether all rows of groups that are not small are calibration rows."""
         is_all = (self.n_calibration == self.n_rows) | self.small.value

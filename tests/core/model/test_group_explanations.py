@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import lpe_dask
 from choosing import dealt, mostly_full
 from lpe_dask import LPE
 from lpe_dask.search import Preparation, attribution
@@ -34,6 +35,13 @@ def table(n_rows, seed, n_groups=6):
         "hour": rng.integers(0, 2, n_rows),
     }
     return pd.DataFrame(columns)
+
+
+def numbered_table(first, sizes):
+    """Two columns, and groups of these sizes, whose values are successive numbers."""
+    rows = np.random.default_rng(0).integers(0, 9, (sum(sizes), 2)) * 0.5
+    sites = np.repeat(first + np.arange(len(sizes)), sizes)
+    return pd.DataFrame(rows, columns=["x", "y"]).assign(site=sites)
 
 
 def without_groups(arguments):
@@ -240,6 +248,49 @@ def test_explain__of_rows_that_are_scaled_by_their_groups():
     places = nearest.astype(int).repeat(3).to_numpy()
     values = [frame[c].iloc[p] for c, p in zip(found["column"], places, strict=True)]
     np.testing.assert_allclose(found["nominal_value"].astype(float), values, rtol=1e-9)
+
+
+def test_explain__of_fitted_rows_some_of_which_have_no_group():
+    """Groups whose numbers no float holds stay what they are."""
+    frame = numbered_table(2**53 + 1, [20, 20])
+    frame["site"] = frame["site"].astype("Int64")
+    frame.loc[[3, 30], "site"] = None
+    model = LPE(1, by=["site"], calibration="loo", alpha=0.1).fit(frame)
+    rows = [2, 3, 25]
+
+    explained = model.explain(rows=rows, top=2)
+    nearest = model.nearest_nominal(rows=rows, n=1)
+
+    known = frame[frame["site"].notna()]
+    apart = LPE(1, by=["site"], calibration="loo", alpha=0.1).fit(known)
+    places = known.index.get_indexer([2, 25])
+    expected = apart.explain(rows=places, top=2)
+    np.testing.assert_array_equal(explained["column"][[2, 25]], expected["column"])
+    assert nearest["nominal_row"][[2, 25]].notna().all()
+    assert pd.isna(nearest["nominal_row"][3])
+
+
+@pytest.mark.parametrize(
+    ("calibration", "most"), [("loo", 41), ("split", 20), ("conformal", 20)]
+)
+def test_nearest_nominal__is_of_at_most_the_rows_of_the_largest_group(
+    calibration, most, tmp_path
+):
+    """Of these it is measured among; of a small group there are none."""
+    frame = numbered_table(0, [30, 41, 60])
+    frame.loc[frame["site"] == 2, "y"] = 3.0  # no covariance can be learned
+    given = {"calibration": calibration, "metric": "mahalanobis", "random_state": 0}
+    model = LPE(1, by=["site"], alpha=0.1, **given).fit(frame)
+    assert (model.groups_["why_small"] != "").tolist() == [False, False, True]
+    model.save(tmp_path / "model")
+    new = frame[frame["site"] == 1].head(2).add([0.25, 0.25, 0])
+
+    for of in (model, lpe_dask.load(tmp_path / "model")):
+        found = of.nearest_nominal(new, n=most)
+        with pytest.raises(ValueError, match=f"more than the {most} nominal rows of the l"):
+            of.nearest_nominal(new, n=most + 1)
+
+        assert np.isfinite(found["distance"]).all()
 
 
 @pytest.mark.parametrize("rows", [None, [0, 3, 40, 41]])
