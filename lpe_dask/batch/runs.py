@@ -183,7 +183,7 @@ def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
     differing = [
         f"{name}={fitted_with[name]!r} instead of {value!r}"
         for name, value in wanted.items()
-        if name not in is_free and _as_json(fitted_with[name]) != _as_json(value)
+        if name not in is_free and not _are_same(name, fitted_with[name], value)
     ]
     names = model.columns
     if names is not None and names != fit.columns:
@@ -213,5 +213,8 @@ def _check_drift_test_possible(job: Job, fit: Fit | None, model: Fitted | None) 
         )
 
 
-def _as_json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=dict)
+def _are_same(name: str, *values: Any) -> bool:
+    """Return whether values of an argument mean the same."""
+    if name == "own":  # in any order
+        values = tuple(map(sorted, values))
+    return len({json.dumps(of, sort_keys=True, default=dict) for of in values}) == 1

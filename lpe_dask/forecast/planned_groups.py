@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.model import FitPlan
+from lpe_dask.model import FitPlan, least_group
 from lpe_dask.search import Preparation
 
 
@@ -67,9 +67,8 @@ class PlannedGroups:
         given = n_features, n_categorical
         parameters = {**self.parameters, "by": None}
         if parameters["calibration"] == "auto":
-            usable = sizes[1 / (sizes + 1) <= parameters["alpha"]]
             is_scaled = "scale" in self.parameters["own"]
-            n_learned = int(usable.min(initial=largest)) if is_scaled else n_rows
+            n_learned = least_group(sizes, parameters["alpha"]) if is_scaled else n_rows
             kind = FitPlan.of(parameters, max(2, n_learned), *given).division.kind
             parameters["calibration"] = kind
         whole = FitPlan.of(parameters, n_rows, *given)

@@ -36,7 +36,11 @@ from lpe_dask.model.score_table import (
     replaced,
     score_table,
 )
-from lpe_dask.model.validity import choose_calibration, learned_components
+from lpe_dask.model.validity import (
+    choose_calibration,
+    learned_components,
+    least_group,
+)
 from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference, Statistic
 from lpe_dask.tables import (
@@ -247,8 +251,10 @@ class Fitted:
         """Return the calibration that arguments of `LPE` mean for these nominal rows."""
         if parameters["calibration"] != "auto":
             return str(parameters["calibration"])
-        learned = learned_components(parameters)
-        return choose_calibration(learned, self.n_samples, self.n_numbers)[0]
+        learned, n_learned = learned_components(parameters), self.n_samples
+        if self.groups is not None and "scale" in parameters["own"]:
+            n_learned = least_group(self.groups.n_rows, parameters["alpha"])
+        return choose_calibration(learned, n_learned, self.n_numbers)[0]
 
     def table(self, X: Any) -> Table:
         """Return rows as the model takes them; raises as `LPE.score_samples` does."""

@@ -62,7 +62,11 @@ from lpe_dask.model.lpe_parameters import (
 from lpe_dask.model.nominal_scores import NominalScores
 from lpe_dask.model.persistence.checkpoint import Checkpoint, measure_with_checkpoint
 from lpe_dask.model.scale_advice import advise_scale
-from lpe_dask.model.validity import choose_calibration, learned_components
+from lpe_dask.model.validity import (
+    choose_calibration,
+    learned_components,
+    least_group,
+)
 from lpe_dask.pvalues import Calibration, GroupStatistics, LikelihoodRatio
 from lpe_dask.search import (
     Approximation,
@@ -146,7 +150,7 @@ class FitPlan:
         if calibration == "auto":
             n_numbers, n_learned = n_features - n_categorical, n_rows
             if groups is not None and "scale" in parameters["own"]:
-                n_learned = _least_group(np.bincount(groups), parameters["alpha"])
+                n_learned = least_group(np.bincount(groups), parameters["alpha"])
             calibration, reason = choose_calibration(learned, n_learned, n_numbers)
             seed = seed or 0  # the same draw at each fit
         if groups is not None:
@@ -320,12 +324,6 @@ def largest_search(
         n_rows, n_features, statistic, graph_params(metric, given, n_rows),
         is_indexed=parameters["algorithm"] == "nn_descent", **reading,
     )  # fmt: skip
-
-
-def _least_group(sizes: NDArray[np.int64], alpha: float) -> int:
-    """Return the rows of the smallest group that is not small if all are measured."""
-    usable = sizes[1 / (sizes + 1) <= alpha]
-    return int(usable.min(initial=sizes.max()))
 
 
 def _check_small(groups: GroupPlan, small_groups: str) -> None:

@@ -17,6 +17,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lpe_dask.model.lpe_parameters import SCALES
 
 #: What is learned -> c and the power of d, such that "loo" is right from c * d**power rows
@@ -130,6 +133,21 @@ def min_rows_for_loo(learned: str, n_features: int) -> float:
         n_columns = n_features if is_of_input else n_forms * n_features
         needed += math.ceil(factor * n_columns**power)
     return float(needed)
+
+
+def least_group(sizes: NDArray[np.int64], alpha: float) -> int:
+    """Return the rows of the smallest group that is not small if all are measured.
+
+    Of groups of these sizes, from which something is learned each by itself. If all are
+    small, of the largest one.
+
+    Examples
+    --------
+    >>> least_group(np.array([5, 60, 30]), 0.05)
+    30
+    """
+    usable = sizes[1 / (sizes + 1) <= alpha]
+    return int(usable.min(initial=sizes.max()))
 
 
 def choose_calibration(

@@ -163,6 +163,30 @@ def test_run__of_a_job_keeps_its_groups(caplog):
         lpe_dask.run("job.toml", date="2026-11-02")
 
 
+def test_run__compares_what_arguments_of_groups_mean(caplog):
+    """The model is used as it is where they mean the same, once the rows have changed."""
+    caplog.set_level("INFO", "lpe_dask")
+    frame = table(7, 600).assign(site=np.arange(600) % 10)  # 60 rows each
+    frame.to_parquet("nominal.parquet")
+    text = (
+        '[nominal]\ndata = "nominal.parquet"\ncolumns = ["x", "y"]\n'
+        '[model]\npath = "model"\nby = ["site"]\nscale = "standard"\n'
+        'own = ["neighbors", "scale", "calibration"]\ncalibration = "loo"\n'
+    )
+    Path("job.toml").write_text(text)
+    lpe_dask.run("job.toml")
+    frame.tail(590).to_parquet("nominal.parquet")
+
+    Path("job.toml").write_text(
+        text.replace('"neighbors", "scale"', '"scale", "neighbors"')
+    )
+    lpe_dask.run("job.toml")
+    assert "is used as it is; the nominal rows have changed" in caplog.text
+    Path("job.toml").write_text(text.replace("loo", "auto"))
+    with pytest.raises(ValueError, match="calibration='loo' instead of 'auto'"):
+        lpe_dask.run("job.toml")
+
+
 def test_source__of_a_model_without_groups_does_not_depend_on_their_arguments():
     """They came later: a model of a version without them is not fitted again."""
     decisive = [
