@@ -217,11 +217,14 @@ class StoredNominalScores:
         How many rows came, with those that were dropped.
     is_weighed : bool
         Whether p-values compare something else.
+    has_pool : bool
+        Whether rows of small groups were compared with all others; which is not known.
     """
 
     file: StoredFile | None
     n_input: int
     is_weighed: bool
+    has_pool: bool
 
     def columns(self) -> dict[str, NDArray[np.float64]] | None:
         """Return the stored arrays; None without a file."""
@@ -234,10 +237,14 @@ class StoredNominalScores:
         """Return the statistics, read now."""
         values = self.columns()
         if values is None:
+            condition = "all of them were calibration rows (calibration='loo' without "
+            condition += "calibration_size)"
+            if self.has_pool:
+                condition = "no rows of small groups were compared with all of them "
+                condition += "(small_groups='pool')"
             raise AttributeError(
-                "a model that was loaded knows the nominal rows themselves only if all of "
-                "them were calibration rows (calibration='loo' without calibration_size). "
-                "Give the rows to score_samples or statistic instead."
+                f"a model that was loaded knows the nominal rows themselves only if "
+                f"{condition}. Give the rows to score_samples or statistic instead."
             )
         statistic = compared = LocalValue(values[_COLUMNS[0]], _NAME)
         if self.is_weighed:

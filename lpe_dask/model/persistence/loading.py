@@ -120,6 +120,7 @@ def _read(manifest: Manifest, folder: str, url: str) -> Fitted:
             files.get(NOMINAL_NAME),
             division.n_rows + manifest.n_dropped,
             manifest.has_anomaly_log_density or calibration.weigher is not None,
+            manifest.pool is not None,
         ),
         nominal=InputKind(),
         division=division,
