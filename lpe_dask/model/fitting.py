@@ -43,7 +43,7 @@ from lpe_dask.model.certificate import (
     draws,
 )
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.model.group_plan import GroupPlan
+from lpe_dask.model.group_plan import NOT_DIVIDED, GroupPlan
 from lpe_dask.model.groups import FittedGroups, checking_groups
 from lpe_dask.model.labels import threshold
 from lpe_dask.model.learning.group_scaling import (
@@ -182,9 +182,14 @@ class FitPlan:
         """Return the plan of rows in groups; what is given is as for `GroupPlan.of`."""
         groups = GroupPlan.of(parameters, kind, codes, *given)
         if groups.is_small.all():
+            size, remedy = parameters["calibration_size"], "Give"
+            n_undivided = int((groups.why_small == NOT_DIVIDED).sum())
+            if size is not None and n_undivided > 0:
+                remedy = f"calibration_size={size} is too large for {n_undivided} of them: "
+                remedy += "lower it, or give"
             raise ValueError(
                 f"all {len(groups.n_rows)} groups are small ({', '.join(_whys(groups))}): "
-                f"none of their rows could be judged. Give more rows a group, a larger "
+                f"none of their rows could be judged. {remedy} more rows a group, a larger "
                 f"alpha, or other columns (by=, --by)."
             )
         division = groups.division()

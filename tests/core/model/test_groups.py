@@ -252,6 +252,13 @@ def test_groups__of_any_sizes(sizes, own, calibration, scale):
     assert {(site,) for site in model.groups_["site"][is_small]} == expected.small
 
 
+def test_fit__says_that_calibration_size_is_too_large_for_groups():
+    message = r"calibration_size=50 is too large for 3 of them: lower it, or give more rows"
+    for calibration in CALIBRATIONS:
+        with pytest.raises(ValueError, match=message):
+            unfitted(calibration=calibration, calibration_size=50).fit(frame_of([30, 9, 1]))
+
+
 KINDS = {
     "frame": lambda frame: frame,
     "objects": lambda frame: frame.astype(object),
