@@ -137,7 +137,8 @@ def plot_level_set(
     Raises
     ------
     ValueError
-        For a model of another number of features, or with neither ``X`` nor ``box``.
+        For a model of another number of features or with groups (``by``), or with neither
+        ``X`` nor ``box``.
 
     Examples
     --------
@@ -366,12 +367,19 @@ def _ranking(
 
 def _checked_rows(model: LPE, X: Any) -> NDArray[np.float64]:
     """Return the rows that a model of two features can score, NaN and inf included."""
+    fitted = fitted_of(model)
+    if fitted.has_groups:
+        raise ValueError(
+            f"the model divides rows into groups by {fitted.by}, each of which has a level "
+            f"set of its own. Fit an LPE without by= on the rows of one group, or draw "
+            f"plot_scores."
+        )
     if model.n_features_in_ != 2:
         raise ValueError(
             f"the model has {model.n_features_in_} features; a level set is drawn for 2. "
             f"Fit an LPE on two of the columns, or draw plot_scores."
         )
-    rows = _computed(fitted_of(model).table(X).rows)
+    rows = _computed(fitted.table(X).rows)
     return rows.astype(np.float64)
 
 

@@ -149,6 +149,13 @@ def test_pictures__refuse_what_they_cannot_show(
 def test_plot_level_set__needs_a_model_that_is_fitted_on_two_features():
     with pytest.raises(ValueError, match=r"3 features; .* Fit an LPE on two"):
         lpe_dask.plot_level_set(LPE(1).fit(np.eye(3)), np.eye(3))
+    rows = pd.DataFrame(np.random.default_rng(0).random((60, 2)), columns=["x", "y"])
+    of_groups = LPE(2, by=["site"], alpha=0.1).fit(rows.assign(site="a"))
+    for given in ({"X": rows.assign(site="a")}, {"box": ((0, 1), (0, 1))}):
+        with pytest.raises(
+            ValueError, match=r"by \['site'\], .* Fit an LPE without by= on"
+        ):
+            lpe_dask.plot_level_set(of_groups, **given)
     with pytest.raises(NotFittedError):
         lpe_dask.plot_level_set(LPE(2), box=((0, 1), (0, 1)))
 
