@@ -218,6 +218,8 @@ class LPE(OutlierMixin, BaseEstimator):
         no calibration rows. Rows that are scored later are judged by themselves.
     calibration_ : ndarray of shape (n_samples_,) or (m,)
         The statistic of each calibration row, or what p-values compare instead, ascending.
+        With ``by``, if groups have their own calibration, it makes no difference if other
+        values are assigned.
     calibration_kind_ : {"loo", "split", "conformal"}
         The calibration in use.
     n_neighbors_, radius_ : int, float
