@@ -197,8 +197,8 @@ def hostile(n_rows: int = 50, n_columns: int = 20, n_runs: int = 200) -> dict[st
 def of_groups(n_groups: int = 2) -> dict[str, Any]:
     """What groups say of drift; the first one has changed."""
     return {
-        "watched": 1000, "not_watched": 234, "ready": 1000, "changed": 1,
-        "names": "site=north", "reference_rows": None,
+        "watched": 1000, "not_watched": 234, "rows_not_tested": 56, "ready": 1000,
+        "changed": 1, "names": "site=north", "reference_rows": None,
         "most_evidence": [
             {
                 "group": "site=south" if i else "site=north", "rows": 1203 - i,

@@ -231,8 +231,8 @@ class GroupTest:
         m, tails = widths.sum(axis=1), widths[:, :2].sum(axis=1)
         return mean_limits(n, tails, m, error)[1] if m.all() and len(n) else 1.0
 
-    def result(self) -> GroupsDrift:
-        """Return what is told of groups."""
+    def result(self, n_rows: int) -> GroupsDrift:
+        """Return what is told of groups in a run of so many rows with a p-value."""
         adjusted, named = self._adjusted(), self._named()
         n = self.counts.sum(axis=1)
         order = np.lexsort((-n, -self.after.evidence[:, 0], adjusted))[:_N_LARGEST]
@@ -248,7 +248,8 @@ class GroupTest:
         reference = self.after.reference
         return GroupsDrift(
             len(self.watched), self.watched.n_groups - len(self.watched),
-            int(self.after.is_ready.sum()), len(named), self._in_words(named),
+            n_rows - int(n.sum()), int(self.after.is_ready.sum()), len(named),
+            self._in_words(named),
             None if reference is None else int(reference.sum()), largest,
         )  # fmt: skip
 

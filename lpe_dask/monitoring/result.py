@@ -83,6 +83,8 @@ class GroupsDrift:
     ----------
     watched, not_watched : int
         Groups that are tested for drift, the largest ones, and all others.
+    rows_not_tested : int
+        Of the run, with a p-value: those of the others, and of unknown groups.
     ready : int
         Watched groups that have enough rows for their reference.
     changed : int
@@ -97,6 +99,7 @@ class GroupsDrift:
 
     watched: int
     not_watched: int
+    rows_not_tested: int
     ready: int
     changed: int
     names: str
@@ -109,6 +112,8 @@ class GroupsDrift:
         if self.not_watched > 0:
             text += f"; the other {self.not_watched:,}, which are smaller, are not"
         yield text
+        if self.rows_not_tested > 0:
+            yield f"{self.rows_not_tested:,} rows of small or unknown groups are not tested"
         if self.ready < self.watched:
             yield (
                 f"{self.watched - self.ready:,} of them still have fewer than "

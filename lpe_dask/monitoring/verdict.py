@@ -177,7 +177,8 @@ def update(
     kept = after.model_copy(update={"runs": runs, "consecutive_excess_runs": excess})
     change, reference = after.change, after.reference
     n_reference = None if reference is None else sum(reference[1:])
-    told = None if of_groups is None else of_groups.result()
+    n_measured = counts.rows - counts.rows_nan
+    told = None if of_groups is None else of_groups.result(n_measured)
     return Drift(
         verdict, reason, run, number, counts.rows, counts.rows_nan, counts.flagged,
         seen.share, seen.between, bins.alpha, seen.promised, *seen.shift,

@@ -83,6 +83,28 @@ def test_run__tests_each_group(own, decision):
         assert found == site_counts(f"out/2026-11-{number:02}")
 
 
+@pytest.mark.parametrize("small_groups", ["nan", "pool"])
+def test_run__says_how_many_rows_are_not_tested(small_groups):
+    """Those that are compared with all nominal rows, as no group of theirs is tested."""
+    nominal = pd.read_parquet("nominal.parquet")
+    nominal.tail(3).assign(site="few").to_parquet("few.parquet")
+    Path("job.toml").write_text(
+        JOB.replace('"nominal.parquet"', '["nominal.parquet", "few.parquet"]').replace(
+            "random_state", f'small_groups = "{small_groups}"\nrandom_state'
+        )
+    )
+    table = rows(1)
+    table.loc[20:25, "site"] = "few"
+    table.to_parquet("in/2026-11-01.parquet")
+
+    drift = lpe_dask.run("job.toml", date="2026-11-01")["drift"]
+
+    n_pooled = table["site"].isin(["few", "new"]).sum() if small_groups == "pool" else 0
+    assert drift["groups"]["rows_not_tested"] == n_pooled
+    said = f". {n_pooled} rows of small or unknown groups are not tested." in drift["text"]
+    assert said == (small_groups == "pool")
+
+
 def test_run__that_resumes_counts_the_rows_of_all_parts(monkeypatch):
     Path("job.toml").write_text(JOB.replace("{date}.parquet", "{date}-*.parquet"))
     for part in range(4):

@@ -223,7 +223,7 @@ def test_report_page__lists_the_groups_with_most_evidence(without_pictures):
     listed = text.split("Groups with most evidence of a change ")[1]
     assert listed.startswith(
         "1,000 groups are tested, each against rows of its own; the other 234, which are "
-        "smaller, are not."
+        "smaller, are not. 56 rows of small or unknown groups are not tested."
     )
     assert "Changed, by Holm's method: 1." in listed
     assert "site=northchanged1,203178.10 %4.30 %8.1252.5e-06" in listed
