@@ -331,8 +331,8 @@ class Fitted:
         if self.pool is None:
             return found
         statistic, p_values = self._of_pool(table.rows)
-        restore = table.restore if table.frame is None else table.restore_verified
-        others = restore(statistic if name == "statistic" else p_values, name)
+        of_pool = statistic if name == "statistic" else p_values
+        others = table.restore_verified(of_pool, name)
         return map_several([found, others], replaced, name=name, dtype=np.float64)
 
     def _of_pool(self, rows: da.Array) -> tuple[da.Array, da.Array]:
@@ -368,9 +368,8 @@ class Fitted:
             if calibration.groups is not None:
                 values.append(table.map_rows(group_codes, name="group", dtype=np.float64))
             if self.pool is not None:
-                restore = table.restore if table.frame is None else table.restore_verified
                 of_pool = self._of_pool(table.rows)
-                values += map(restore, of_pool, ("statistic", "p_value"))
+                values += map(table.restore_verified, of_pool, ("statistic", "p_value"))
             scorer = RowScorer(
                 calibration.function(), weigh, calibration.groups is not None,
                 self.pool is not None, self.offset,

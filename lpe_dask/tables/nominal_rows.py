@@ -156,10 +156,7 @@ class NominalRows:
         rows : dask array of shape (n_rows, n_features)
             With known chunks.
         """
-        n_rows = rows.shape[0]
-        n_sampled = min(n_rows, SAMPLE_ROWS)
-        numbers = np.arange(n_sampled) * n_rows // n_sampled
-        (sample,) = compute(select_rows(rows, numbers))
+        (sample,) = compute(select_rows(rows, _spread(rows.shape[0], SAMPLE_ROWS)))
         return np.asarray(sample)
 
     @property
@@ -281,14 +278,13 @@ def _survey(
     """
     if has_groups:
         return _survey_groups(rows, n_sampled, categorical, keeps_gaps)
-    n_rows, n_features = rows.shape
-    n_sampled = min(n_rows, n_sampled)
-    which = np.arange(n_sampled) * n_rows // max(1, n_sampled)
+    n_features = rows.shape[1]
+    which = _spread(len(rows), n_sampled)
     is_finite = np.isfinite(rows)
     if is_finite.all():  # by row and by column it takes several times as long
         none = np.zeros(n_features, np.int64)
         values = BlockRanges.of(rows, categorical)
-        ok = np.zeros(n_rows, np.int8)
+        ok = np.zeros(len(rows), np.int8)
         return ok, none, none, rows[which], checksum(rows), values, None
     is_gap = np.isnan(rows)
     is_usable = is_finite | is_gap if keeps_gaps else is_finite
@@ -313,14 +309,16 @@ def _survey_groups(
         codes == 0, status_codes(rows, measures_gaps=True, has_groups=True), codes
     )
     kept = rows[codes == 0]
-    which = (
-        np.arange(min(len(kept), n_sampled))
-        * len(kept)
-        // max(1, min(len(kept), n_sampled))
-    )
+    sample = kept[_spread(len(kept), n_sampled)]
     values = BlockRanges.of(kept[:, :-1], categorical)
     groups = kept[:, -1].astype(np.int32)
-    return codes, bad, n_missing, kept[which], checksum(rows), values, groups
+    return codes, bad, n_missing, sample, checksum(rows), values, groups
+
+
+def _spread(n_rows: int, most: int) -> NDArray[np.int64]:
+    """Return the numbers of some of so many rows, evenly spread."""
+    n = min(n_rows, most)
+    return np.arange(n) * n_rows // max(1, n)
 
 
 def _take(

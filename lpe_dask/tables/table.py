@@ -302,10 +302,12 @@ class Table:
         return validated_rows(self.rows, sizes, checksums)
 
     def restore_verified(self, values: da.Array, name: str) -> Any:
-        """Return the same as ``restore``, for a dask DataFrame whose rows were read before.
+        """Return the same as ``restore``, for rows that are read before these values are.
 
-        See `output_series.to_verified_series`.
+        Those of a dask DataFrame are compared: see `output_series.to_verified_series`.
         """
+        if self.frame is None:
+            return self.restore(values, name)
         return to_verified_series(values, name, self.frame, self.rows)
 
 
