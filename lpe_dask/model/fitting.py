@@ -411,46 +411,62 @@ def fit_model(
         As `LPE.fit`.
     """
     check_parameters(parameters)
-    by = parameters["by"] or ()
     given = NominalTable.read(
-        X, parameters["categorical"], parameters["missing"], places, by
+        X, parameters["categorical"], parameters["missing"], places, parameters["by"] or ()
     )
-    table, nominal, places = given.table, given.rows, given.places
-    reorder_params(parameters["metric_params"], table.columns)
-    n_rows, n_features = nominal.rows.shape
-    n_categorical, n_groups = len(places), 0
-    if table.has_groups:
-        n_features -= 1
-        places = (*places, n_features)  # the numbers of groups
-        assert table.categories is not None
-        assert table.categories.groups is not None
-        n_groups = len(table.categories.groups)
-    plan = FitPlan.of(
-        parameters, n_rows, n_features, n_categorical, nominal.groups, n_groups
-    )
-    if for_own and table.is_lazy:
-        n_input, n_calibration = sum(nominal.input_chunks), plan.division.n_calibration
+    reorder_params(parameters["metric_params"], given.table.columns)
+    search = _Search.of(parameters, given)
+    if for_own and given.table.is_lazy:
+        n_input = sum(given.rows.input_chunks)
+        n_calibration = search.plan.division.n_calibration
         LocalValue.check_sizes([8 * n_input, 8 * n_calibration])
     if advises:
-        advise_scale(parameters, nominal.sample, table.labels, places)
+        advise_scale(parameters, given.rows.sample, search.labels, search.places)
     if on_start is not None:
         on_start()
-    kept = None if checkpoint is None else Checkpoint(checkpoint)
-    search = _Search(nominal, plan, table.labels, places, kept)
+    if checkpoint is not None:
+        search = replace(search, checkpoint=Checkpoint(checkpoint))
+    fitted = _searched(parameters, given, search)
+    warn_if_nothing_can_be_flagged(fitted)
+    warn_of_false_alarms(fitted, search.plan.learned)
+    logger.info(
+        "fitted %d nominal rows x %d columns: graph=%s, n_neighbors=%s, radius=%s%s",
+        fitted.n_samples, fitted.n_features, parameters["graph"], fitted.n_neighbors,
+        fitted.radius,
+        "" if fitted.reference.space.groups is None else " at most, by the group",
+    )  # fmt: skip
+    return fitted
+
+
+def _searched(parameters: dict[str, Any], given: NominalTable, search: _Search) -> Fitted:
+    """Return the model of nominal rows whose search is planned; computes."""
     preparation, search = search.learn()
-    plan = search.plan
-    if plan.groups is not None:
-        _check_small(plan.groups, parameters["small_groups"])
+    if search.plan.groups is not None:
+        _check_small(search.plan.groups, parameters["small_groups"])
     reference, statistic = search.measure(preparation)
-    graph, log_density = parameters["graph"], parameters["anomaly_log_density"]
-    weight = None
-    if log_density is not None:
-        weight = LikelihoodRatio(log_density, graph, table.has_groups)
-    compared = statistic
-    if weight is not None:
-        compared = _weighed(nominal, plan.division, statistic, weight)
-    calibration, compared = _calibration(plan, graph, weight, compared)
-    fitted = Fitted(
+    fitted = _fitted(parameters, given, search.plan, reference, statistic)
+    if not reference.space.is_indexed:
+        return fitted
+    quality = ApproximationSettings.of(parameters)
+    certificate = search.certify(fitted, quality)
+    return replace(fitted, quality=quality, certificate=certificate)
+
+
+def _fitted(
+    parameters: dict[str, Any],
+    given: NominalTable,
+    plan: FitPlan,
+    reference: Reference,
+    statistic: NDArray[np.float64],
+) -> Fitted:
+    """Return the model of nominal rows of which some were measured; computes."""
+    table, nominal, division = given.table, given.rows, plan.division
+    calibration, compared = _calibrated(nominal, plan, statistic)
+    groups, graph, by = None, parameters["graph"], parameters["by"]
+    if plan.groups is not None:
+        groups = FittedGroups.of(plan.groups, graph, by, compared)
+    small_groups = parameters["small_groups"]
+    return Fitted(
         parameters=parameters,
         columns=table.columns,
         n_dropped=nominal.n_dropped,
@@ -458,38 +474,17 @@ def fit_model(
         reference=reference,
         calibration=calibration,
         nominal_scores=NominalScores.of(
-            given.reread,
-            nominal,
-            plan.division,
-            statistic,
-            compared,
-            plan.small_rows,
+            given.reread, nominal, division, statistic, compared, plan.small_rows,
             is_whole=plan.measures_all,
         ),
         nominal=given.kind,
-        division=plan.division.kept(),
-        categories=checking_groups(table.categories, parameters["small_groups"]),
+        division=division.kept(),
+        categories=checking_groups(table.categories, small_groups),
         minima=table.minima,
         ranges=nominal.ranges,
-        groups=(
-            None
-            if plan.groups is None
-            else FittedGroups.of(plan.groups, graph, by, compared)
-        ),
-        pool=_pool(parameters, given) if parameters["small_groups"] == "pool" else None,
-    )
-    if reference.space.is_indexed:
-        quality = ApproximationSettings.of(parameters)
-        certificate = search.certify(fitted, quality)
-        fitted = replace(fitted, quality=quality, certificate=certificate)
-    warn_if_nothing_can_be_flagged(fitted)
-    warn_of_false_alarms(fitted, plan.learned)
-    logger.info(
-        "fitted %d nominal rows x %d columns: graph=%s, n_neighbors=%s, radius=%s%s",
-        fitted.n_samples, fitted.n_features, graph, fitted.n_neighbors, fitted.radius,
-        "" if fitted.reference.space.groups is None else " at most, by the group",
+        groups=groups,
+        pool=_pool(parameters, given) if small_groups == "pool" else None,
     )  # fmt: skip
-    return fitted
 
 
 def _pool(parameters: dict[str, Any], given: NominalTable) -> Fitted:
@@ -498,13 +493,18 @@ def _pool(parameters: dict[str, Any], given: NominalTable) -> Fitted:
     return fit_model(parameters | of_groups, given.without_groups())
 
 
-def _calibration(
-    plan: FitPlan,
-    graph: str,
-    weight: LikelihoodRatio | None,
-    compared: NDArray[np.float64],
+def _calibrated(
+    nominal: NominalRows, plan: FitPlan, statistic: NDArray[np.float64]
 ) -> tuple[Calibration, NDArray[np.float64]]:
-    """Return the calibration, and what it compares of the measured rows themselves."""
+    """Return the calibration, and what it compares of the measured rows themselves.
+
+    Computes, if the statistic is weighed.
+    """
+    graph, log_density = plan.parameters["graph"], plan.parameters["anomaly_log_density"]
+    weight, compared = None, statistic
+    if log_density is not None:
+        weight = LikelihoodRatio(log_density, graph, plan.groups is not None)
+        compared = _weighed(nominal, plan.division, statistic, weight)
     includes_self, groups = INCLUDES_SELF[plan.division.kind], plan.groups
     if groups is None or "calibration" not in groups.own:
         values = compared
@@ -543,6 +543,23 @@ class _Search:
     labels: list[str]
     places: tuple[int, ...] = ()
     checkpoint: Checkpoint | None = None
+
+    @classmethod
+    def of(cls, parameters: dict[str, Any], given: NominalTable) -> Self:
+        """Return the search among nominal rows, planned; see `FitPlan.of`."""
+        table, nominal, places = given.table, given.rows, given.places
+        n_rows, n_features = nominal.rows.shape
+        n_categorical, n_groups = len(places), 0
+        if table.has_groups:
+            n_features -= 1
+            places = (*places, n_features)  # the numbers of groups
+            assert table.categories is not None
+            assert table.categories.groups is not None
+            n_groups = len(table.categories.groups)
+        plan = FitPlan.of(
+            parameters, n_rows, n_features, n_categorical, nominal.groups, n_groups
+        )
+        return cls(nominal, plan, table.labels, places)
 
     def learn(self) -> tuple[Preparation, _Search]:
         """Return the preparation of rows, and the search of these; computes.
