@@ -1,7 +1,7 @@
 """The groups of rows, by their values in some columns: which there are, and their codes.
 
-    columns of a partition --group_frame--> its groups, and how many rows each has
-                           --merged in a tree, sorted--> GroupLevels
+    columns of a partition --_surveyed--> its groups, and how many rows each has
+                           --_merged in a tree, sorted--> GroupLevels
     columns of a partition --GroupLevels.codes--> the number of the group of each row
 
 Values have types, as those of categories: the text "1", the whole number 1 and True are
