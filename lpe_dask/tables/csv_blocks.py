@@ -185,9 +185,9 @@ def _check_codes(
         if place >= 0:
             raise pa.ArrowInvalid(
                 f"Row #{place + 1}: column {name!r} has '{column[place]}', a code with "
-                f"leading zeros, but the nominal rows have whole numbers in this "
-                f"categorical column. Fit nominal rows that have text there: from a CSV, "
-                f"or after frame[name].astype(str)"
+                f"leading zeros, but the nominal rows have whole numbers there. Fit "
+                f"nominal rows that have text there: from a CSV, or after "
+                f"frame[name].astype(str)"
             )
 
 

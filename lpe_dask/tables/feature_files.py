@@ -71,7 +71,8 @@ def open_features(
             frame = with_columns_last(frame, by)
         found = table.kinds(list(frame.columns))
         places = {*kinds, *table.categorical_kinds(frame, categorical, len(by))}
-        check_value_types(found, list(map(column_label, frame.columns)), kinds)
+        labels = list(map(column_label, frame.columns))
+        check_value_types(found, labels, kinds, len(by))
         check_numeric(meta_of(frame), but=places)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{format_paths(path)}: {error}") from error

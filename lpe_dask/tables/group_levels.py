@@ -29,6 +29,7 @@ from lpe_dask.tables.sources import Source, open_source
 from lpe_dask.tables.table_files import is_path_like, read_frame
 from lpe_dask.tables.value_types import (
     BOOLEAN,
+    GROUP,
     LEVEL_TYPES,
     WHOLE,
     check_kind,
@@ -107,7 +108,7 @@ class GroupLevels:
         found = _Coded.of(frame)
         for kind, fitted, name in zip(found.kinds, self.kinds, frame.columns, strict=True):
             if kind:
-                check_kind(kind, fitted, column_label(name))
+                check_kind(kind, fitted, column_label(name), GROUP)
         keys = found.groups().drop(columns=_ROWS)
         index = _index_of(self.values)
         numbers = index.get_indexer(_index_of(keys.astype(self.values.dtypes.to_dict())))

@@ -26,6 +26,10 @@ IMPRECISE = "numbers of 2**53 or more, as or beside floats, which are not exact 
 #: Kind -> the type of its levels.
 LEVEL_TYPES: dict[str, type] = {TEXT: str, BOOLEAN: bool, WHOLE: int}
 
+#: What a column with levels is called, and what a level is there.
+CATEGORY = "categorical column", "category"
+GROUP = "column that divides rows into groups", "group"
+
 #: What pandas calls them.
 INFERRED = {
     "string": TEXT,
@@ -93,7 +97,10 @@ def column_label(name: Any) -> str:
 
 
 def check_value_types(
-    found: Sequence[str | None], labels: Sequence[str], kinds: Mapping[int, str | None]
+    found: Sequence[str | None],
+    labels: Sequence[str],
+    kinds: Mapping[int, str | None],
+    n_by: int = 0,
 ) -> None:
     """Raise TypeError if columns of these types cannot have levels, naming the column.
 
@@ -109,17 +116,37 @@ def check_value_types(
     kinds : mapping of int to str or None
         What nominal rows have in their categorical columns, by position; None where that is
         not known.
+    n_by : int, default=0
+        How many of the last columns divide rows into groups.
     """
     for place, kind in kinds.items():
         if place < len(found) and kind is not None and found[place] != FLOAT:
-            check_kind(found[place], kind, labels[place])
+            use = CATEGORY if place < len(found) - n_by else GROUP
+            check_kind(found[place], kind, labels[place], use)
 
 
-def check_kind(found: str | None, fitted: str, label: str) -> None:
-    """Raise TypeError if values of a kind cannot be levels of the kind that was fitted."""
+def check_kind(
+    found: str | None,
+    fitted: str,
+    label: str,
+    use: tuple[str, str] = CATEGORY,
+    how: str = "",
+) -> None:
+    """Raise TypeError if values of a kind cannot be levels of the kind that was fitted.
+
+    Parameters
+    ----------
+    found, fitted : str or None
+    label : str
+        What to call the column.
+    use : {CATEGORY, GROUP}
+    how : str, optional
+        How to convert values, if there is more to say.
+    """
     if found not in (None, "", fitted):
+        column, value = use
         raise CategoryTypeError(
-            f"{label} has {found}, but the nominal rows have {fitted} in this categorical "
-            f"column, and values of different types are never the same category. Convert "
-            f"it to {fitted}."
+            f"{label} has {found}, but the nominal rows have {fitted} in this {column}, "
+            f"and values of different types are never the same {value}. Convert it to "
+            f"{fitted}{how}."
         )
