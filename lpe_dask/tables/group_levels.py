@@ -24,6 +24,14 @@ from lpe_dask.tables.categories import distinct
 from lpe_dask.tables.column_names import GroupColumnError, resolve_by
 from lpe_dask.tables.column_survey import survey_parts
 from lpe_dask.tables.columns import is_frame, select_columns
+from lpe_dask.tables.group_dates import (
+    CONVERSIONS,
+    DATES,
+    ZONED_DATES,
+    are_dates,
+    distinct_dates,
+    in_one_zone,
+)
 from lpe_dask.tables.interop import ConvertedTable, as_table
 from lpe_dask.tables.sources import Source, open_source
 from lpe_dask.tables.table_files import is_path_like, read_frame
@@ -35,9 +43,6 @@ from lpe_dask.tables.value_types import (
     check_kind,
     column_label,
 )
-
-#: What dates are called, beside the kinds of `value_types`.
-DATES = "dates"
 
 #: More groups than codes that float32 holds.
 MAX_GROUPS = 2**24
@@ -107,8 +112,8 @@ class GroupLevels:
         """
         found = _Coded.of(frame)
         for kind, fitted, name in zip(found.kinds, self.kinds, frame.columns, strict=True):
-            if kind:
-                check_kind(kind, fitted, column_label(name), GROUP)
+            how = CONVERSIONS.get((kind, fitted), "")
+            check_kind(kind, fitted, column_label(name), GROUP, how)
         keys = found.groups().drop(columns=_ROWS)
         index = _index_of(self.values)
         numbers = index.get_indexer(_index_of(keys.astype(self.values.dtypes.to_dict())))
@@ -227,7 +232,7 @@ def learn_groups(
     labels = [column_label(source.meta.columns[place]) for place in places]
     for of_column, label in zip(kinds, labels, strict=True):
         known = sorted(of_column - {""})
-        if len(known) > 1 or not {DATES, *LEVEL_TYPES} >= set(known):
+        if len(known) > 1 or not {DATES, ZONED_DATES, *LEVEL_TYPES} >= set(known):
             raise TypeError(
                 f"columns that divide rows into groups must be text, categories, booleans, "
                 f"whole numbers or dates, each of one of them, but {label} has "
@@ -321,9 +326,8 @@ def _distinct(column: pd.Series) -> tuple[str, Any, NDArray[np.int64]]:
 
     -1 where a value is missing, or infinite.
     """
-    if _are_dates(column):
-        positions, dates = pd.factorize(pd.to_datetime(column))
-        return DATES, np.asarray(dates, object), np.asarray(positions, np.int64)
+    if are_dates(column):
+        return distinct_dates(column)
     kind, levels, places = distinct(column)
     is_none = np.array([level is None for level in levels], bool)
     values: NDArray[Any] = np.empty(len(levels), object)
@@ -334,23 +338,15 @@ def _distinct(column: pd.Series) -> tuple[str, Any, NDArray[np.int64]]:
     return kind, values, positions
 
 
-def _typed(values: NDArray[Any], kind: str) -> pd.Series:
+def _typed(values: Any, kind: str) -> pd.Series:
     """Return values of a kind as a column, of the same type in all partitions."""
-    if kind == DATES:
-        return pd.Series(pd.to_datetime(values).as_unit("us"))
+    if kind in (DATES, ZONED_DATES):
+        return pd.Series(values)
     if kind == BOOLEAN:
         return pd.Series(values.astype(bool))
     if kind == WHOLE and all(abs(value) < _LARGE for value in values):
         return pd.Series(values.astype(np.int64))
     return pd.Series(values, dtype=object)
-
-
-def _are_dates(column: pd.Series) -> bool:
-    if pd.api.types.is_datetime64_any_dtype(column.dtype):
-        return True
-    if column.dtype != object:
-        return str(column.dtype) in ("date32[day][pyarrow]", "date64[ms][pyarrow]")
-    return pd.api.types.infer_dtype(column, skipna=True) in ("date", "datetime")
 
 
 def _surveyed(frame: pd.DataFrame) -> tuple[list[frozenset[str]], pd.DataFrame]:
@@ -367,5 +363,8 @@ def _merged(
     ]
     rows = pd.concat([of for _, of in surveys if len(of)] or [surveys[0][1]])
     names = list(rows.columns[:-1])
+    for name, of_column in zip(names, kinds, strict=True):
+        if of_column - {""} == {ZONED_DATES}:
+            rows[name] = in_one_zone(rows[name])
     groups: pd.DataFrame = rows.groupby(names, sort=False)[_ROWS].sum().reset_index()
     return kinds, groups.astype(rows.dtypes.to_dict())  # pandas may infer others

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field
 
-from lpe_dask.tables import BOOLEAN, DATES, TEXT, WHOLE
+from lpe_dask.tables import BOOLEAN, DATES, TEXT, WHOLE, ZONED_DATES
 
 #: Characters that are one number.
 _WORD_BYTES = 8
@@ -39,7 +39,7 @@ class StoredColumn:
     Attributes
     ----------
     kind : str
-        What they are, as in `GroupLevels`.
+        What they are, as in `GroupLevels`; also of dates with a time zone "dates".
     zone : str, optional
         The time zone of dates that have one.
     n_words : int, optional
@@ -59,20 +59,25 @@ class StoredColumn:
             not has_zone or (self.kind == DATES and _zoned(str(self.zone)) is not None)
         )
 
+    @property
+    def level_kind(self) -> str:
+        """What the values are in `GroupLevels`."""
+        return self.kind if self.zone is None else ZONED_DATES
+
     @classmethod
     def of(cls, kind: str, values: pd.Series) -> tuple[StoredColumn, NDArray[np.int64]]:
         """Return how values of a kind are stored, and the numbers that are."""
         if values.dtype == object:
             words = words_of(values.tolist())
             return cls(kind, n_words=len(words)), words
-        if kind != DATES:
+        if kind not in (DATES, ZONED_DATES):
             return cls(kind), values.to_numpy(np.int64)
         zone = None
         if isinstance(values.dtype, pd.DatetimeTZDtype):
             name = str(values.dtype.tz)
             zone = name if _zoned(name) == values.dtype else "UTC"  # the same instants
             values = values.dt.tz_convert("UTC").dt.tz_localize(None)
-        return cls(kind, zone), values.to_numpy("M8[us]").view(np.int64)
+        return cls(DATES, zone), values.to_numpy("M8[us]").view(np.int64)
 
     def values(self, numbers: NDArray[np.int64], n_groups: int) -> pd.Series:
         """Return the values of so many groups again.

@@ -249,7 +249,7 @@ class StoredGroups:
         frame.columns = pd.Index([*values], dtype=object)  # as a fit has it
         if not are_ascending(frame):
             raise ValueError(f"{files[_GROUPS].url} has groups that are not ascending")
-        kinds = tuple(column.kind for column in self.columns)
+        kinds = tuple(column.level_kind for column in self.columns)
         return GroupLevels(kinds, frame, table["n_nominal"], self.refuses_unknown)
 
 
