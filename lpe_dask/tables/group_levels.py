@@ -115,8 +115,13 @@ class GroupLevels:
             how = CONVERSIONS.get((kind, fitted), "")
             check_kind(kind, fitted, column_label(name), GROUP, how)
         keys = found.groups().drop(columns=_ROWS)
+        types, is_held = self.values.dtypes.to_dict(), np.ones(len(keys), bool)
+        for i, type_ in types.items():
+            if type_ == np.int64 and keys[i].dtype == object:
+                is_held &= np.array([abs(value) < _LARGE for value in keys[i]], bool)
+        numbers = np.full(len(keys), -1)
         index = _index_of(self.values)
-        numbers = index.get_indexer(_index_of(keys.astype(self.values.dtypes.to_dict())))
+        numbers[is_held] = index.get_indexer(_index_of(keys[is_held].astype(types)))
         if self.refuses_unknown and (numbers < 0).any():
             some = keys[numbers < 0].head(3).to_numpy(object).tolist()
             raise ValueError(

@@ -181,3 +181,22 @@ def test_other_types__are_called_those_of_groups_before_any_task(tmp_path):
         open_features(path, None, ["c"], kinds={1: "text"}, by=["key"])
     with pytest.raises(TypeError, match=r"'c' .* categorical column.* same category"):
         open_features(path, None, ["c"], kinds=kinds, by=["key"])
+
+
+# Whole numbers
+
+
+def test_whole_numbers__that_an_int64_cannot_hold_are_unknown_groups():
+    levels = learned(pd.Series([3, 1]))
+
+    assert codes(levels, pd.Series([1, 2**63, 3, 2**70, -(2**64)], dtype=object)) == [
+        0,
+        -1,
+        1,
+        -1,
+        -1,
+    ]
+    assert codes(levels, pd.Series([2**63, 3], dtype=np.uint64)) == [-1, 1]
+    two = learned(pd.DataFrame({"a": [1, 2], "b": [5, 6]}))
+    rows = pd.DataFrame({"a": pd.Series([2**63, 2, 1], dtype=object), "b": [5, 6, 6]})
+    assert two.codes(rows).tolist() == [-1, 1, -1]
