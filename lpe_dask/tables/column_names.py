@@ -80,9 +80,14 @@ def resolve_by(by: Iterable[Any], names: Iterable[Any]) -> list[Any]:
     Raises
     ------
     GroupColumnError
-        If one is not there.
+        If one is not there, or can be no name: 1.0 and True are equal to 1.
     """
     by, names = list(by), list(names)
+    if odd := [name for name in by if not is_name(name)]:
+        raise GroupColumnError(
+            f"by={by} names {odd}, but columns are named by text, or by whole numbers such "
+            f"as 1. Name some of {names} (by=, --by)."
+        )
     chosen = resolve_names(by, names)
     if missing := [name for name in chosen if name not in names]:
         raise GroupColumnError(

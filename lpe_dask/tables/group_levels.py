@@ -161,6 +161,11 @@ def with_columns_last(X: Any, by: Sequence[Any], *, are_positions: bool = False)
     X = as_array(X)
     X = X if is_dask_collection(X) else np.asarray(X)
     columns = list(range(X.shape[1] if X.ndim == 2 else 0))
+    if any(isinstance(name, str) for name in by):
+        raise GroupColumnError(
+            f"by={list(by)} has text, but columns of an array have no names. Give their "
+            f"positions, whole numbers of {columns} (by=)."
+        )
     _check_any_left(by, resolve_by(by, columns), columns)
     return X[:, [*(i for i in columns if i not in by), *by]]
 

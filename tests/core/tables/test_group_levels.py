@@ -4,6 +4,7 @@ import datetime
 import zoneinfo
 
 import dask
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 
 import lpe_dask
 from lpe_dask import LPE
-from lpe_dask.tables import open_features
+from lpe_dask.tables import GroupColumnError, open_features
 from lpe_dask.tables.group_levels import learn_groups
 from lpe_dask.tables.sources import open_source
 
@@ -200,3 +201,26 @@ def test_whole_numbers__that_an_int64_cannot_hold_are_unknown_groups():
     two = learned(pd.DataFrame({"a": [1, 2], "b": [5, 6]}))
     rows = pd.DataFrame({"a": pd.Series([2**63, 2, 1], dtype=object), "b": [5, 6, 6]})
     assert two.codes(rows).tolist() == [-1, 1, -1]
+
+
+# Names
+
+
+ARRAY = np.column_stack([np.arange(40.0), np.arange(40) % 2, np.arange(40) % 3])
+
+
+@pytest.mark.parametrize("by", [1.0, 1.5, True, np.True_, None, (1,), np.float64(1)])
+@pytest.mark.parametrize("kind", [np.asarray, da.from_array, pd.DataFrame])
+def test_by__is_text_or_whole_numbers(by, kind):
+    """Of which True and 1.0 are none, though they are equal to 1."""
+    with pytest.raises(
+        GroupColumnError, match=r"by=\[.*\] names \[.*whole numbers such as 1"
+    ):
+        LPE(2, by=[by], alpha=0.2).fit(kind(ARRAY))
+
+
+def test_by__of_an_array_is_no_text():
+    with pytest.raises(GroupColumnError, match=r"by=\['1'\] has text.*whole.*\[0, 1, 2\]"):
+        LPE(2, by=["1"], alpha=0.2).fit(ARRAY)
+    for by in (1, np.int64(1), np.uint8(1)):
+        assert len(LPE(2, by=[by], alpha=0.2).fit(ARRAY).groups_) == 2
