@@ -11,7 +11,7 @@ different ones. There may be any number of groups.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from lpe_dask.tables.group_dates import (
     distinct_dates,
     in_one_zone,
 )
+from lpe_dask.tables.group_index import GroupIndex
 from lpe_dask.tables.interop import ConvertedTable, as_table
 from lpe_dask.tables.sources import Source, open_source
 from lpe_dask.tables.table_files import is_path_like, read_frame
@@ -68,12 +69,18 @@ class GroupLevels:
         Rows of each group in all nominal rows.
     refuses_unknown : bool, default=False
         Whether rows of other groups are an error.
+    index : GroupIndex
+        Of the values.
     """
 
     kinds: tuple[str, ...]
     values: pd.DataFrame
     n_rows: NDArray[np.int64]
     refuses_unknown: bool = False
+    index: GroupIndex = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "index", GroupIndex(self.values))
 
     @property
     def level_kinds(self) -> list[str | None]:
@@ -120,8 +127,7 @@ class GroupLevels:
             if type_ == np.int64 and keys[i].dtype == object:
                 is_held &= np.array([abs(value) < _LARGE for value in keys[i]], bool)
         numbers = np.full(len(keys), -1)
-        index = _index_of(self.values)
-        numbers[is_held] = index.get_indexer(_index_of(keys[is_held].astype(types)))
+        numbers[is_held] = self.index.numbers(keys[is_held].astype(types))
         if self.refuses_unknown and (numbers < 0).any():
             some = keys[numbers < 0].head(3).to_numpy(object).tolist()
             raise ValueError(
@@ -264,13 +270,6 @@ def learn_groups(
     groups = groups.sort_values(names, ignore_index=True)
     found = tuple(next(iter(of - {""})) for of in kinds)
     return GroupLevels(found, groups[names], groups[_ROWS].to_numpy(np.int64))
-
-
-def _index_of(keys: pd.DataFrame) -> pd.Index:
-    """Return the values of groups as an index; of several columns one of several levels."""
-    if keys.shape[1] == 1:
-        return pd.Index(keys.iloc[:, 0])
-    return pd.MultiIndex.from_frame(keys)
 
 
 # The functions below run inside tasks.

@@ -1,7 +1,11 @@
 """The values of columns that divide rows into groups: what they may be, and their codes."""
 
 import datetime
+import pickle
+import threading
 import zoneinfo
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import dask
 import dask.array as da
@@ -12,7 +16,7 @@ import pytest
 
 import lpe_dask
 from lpe_dask import LPE
-from lpe_dask.tables import GroupColumnError, open_features
+from lpe_dask.tables import GroupColumnError, group_index, open_features
 from lpe_dask.tables.group_levels import learn_groups
 from lpe_dask.tables.sources import open_source
 
@@ -201,6 +205,90 @@ def test_whole_numbers__that_an_int64_cannot_hold_are_unknown_groups():
     two = learned(pd.DataFrame({"a": [1, 2], "b": [5, 6]}))
     rows = pd.DataFrame({"a": pd.Series([2**63, 2, 1], dtype=object), "b": [5, 6, 6]})
     assert two.codes(rows).tolist() == [-1, 1, -1]
+
+
+# The index of groups
+
+
+MANY = {
+    "text": pd.DataFrame({"a": [f"group {i}" for i in range(20_000)]}),
+    "whole numbers": pd.DataFrame({"a": np.arange(20_000) * 7}),
+    "two columns": pd.DataFrame(
+        {"a": np.arange(20_000) // 100, "b": np.arange(20_000) % 100}
+    ),
+    "dates": pd.DataFrame({"a": pd.date_range("2026-01-01", periods=20_000, freq="s")}),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_codes__make_one_index_a_process(name, monkeypatch):
+    """Not one a partition, nor one a thread; and no copy comes with another's."""
+    rows, levels = MANY[name], learned(MANY[name])
+    order = np.random.default_rng(0).permutation(len(rows))
+    expected = levels.codes(rows)[order]
+    made, make = [], group_index._Index
+    monkeypatch.setattr(
+        group_index, "_Index", lambda values: made.append(0) or make(values)
+    )
+
+    for copy in (pickle.loads(pickle.dumps(levels)), replace(levels, refuses_unknown=True)):
+        made.clear()
+        start = threading.Barrier(8)
+
+        def coded(i, copy=copy, start=start):
+            start.wait()
+            return copy.codes(rows.iloc[order[i * 100 :]])
+
+        with ThreadPoolExecutor(8) as threads:
+            for i, found in enumerate(threads.map(coded, range(8))):
+                np.testing.assert_array_equal(found, expected[i * 100 :])
+        assert len(made) == 1
+    assert len(pickle.dumps(levels)) < 1.5 * len(
+        pickle.dumps((levels.values, levels.n_rows))
+    )
+
+
+COLUMNS = {
+    "text": ["a", "b", "c", "d", "e"],
+    "whole": [-3, 0, 2**62, 5, 7],
+    "large": [2**70, -(2**64), 3, 5, 7],
+    "flag": [True, False],
+    "date": list(pd.date_range("2026-01-01", periods=5)),
+    "zone": list(pd.date_range("2026-01-01", periods=5, tz="Europe/Berlin")),
+}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_codes__are_the_definition(seed):
+    """A loop over groups, some of which are other combinations of the same values."""
+    rng = np.random.default_rng(seed)
+    names = rng.permutation([*COLUMNS])[: 1 + seed]
+
+    def drawn(n_rows, n_values):
+        which = rng.integers(0, n_values, (n_rows, len(names)))
+        values = {
+            name: [COLUMNS[name][i % len(COLUMNS[name])] for i in which[:, c]]
+            for c, name in enumerate(names)
+        }
+        types = {"large": object, "whole": object if seed % 2 else np.int64}
+        return pd.DataFrame({n: pd.Series(values[n], dtype=types.get(n)) for n in names})
+
+    nominal, rows = drawn(60, 4), drawn(90, 5)
+    levels = learned(nominal)
+    groups = sorted({*nominal.itertuples(index=False, name=None)})
+    rows = pd.concat([rows, nominal], ignore_index=True)
+
+    expected = [
+        groups.index(row) if row in groups else -1
+        for row in rows.itertuples(index=False, name=None)
+    ]
+    assert levels.codes(rows).tolist() == expected
+    assert (-1 in expected) == ([*names] != ["flag"])
+    chosen = rng.permutation(len(groups))[:7]
+    few = levels.only(chosen)
+    in_few = {number: i for i, number in enumerate(chosen)}
+    assert few.codes(rows).tolist() == [in_few.get(code, -1) for code in expected]
+    assert levels.only(chosen[:0]).codes(rows).tolist() == [-1] * len(rows)
 
 
 # Names
