@@ -1,18 +1,21 @@
 """Count the rows of each group in the parts of an output, and how many are flagged.
 
-    rows of a part --GroupCounts.of--> groups that it has --merge--> those of all parts
+    rows of a part --GroupCounts.of--> its metadata --merge, one by one--> of all parts
 
-There may be a million groups, of which a part has some only.
+There may be a million groups, of which a part has some only: nobody holds the counts of
+more parts than one, and in metadata they are packed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lpe_dask.monitoring import pack, unpack
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +28,8 @@ class GroupCounts:
         Numbers of these groups, ascending.
     rows, flagged, up_to_alpha : ndarray of shape (n_groups,)
         Rows with a p-value; those that are flagged; and those with a p-value of at most
-        alpha, which are the same where no false discovery rate decides.
+        alpha: ``flagged`` itself where they are equal, as they are unless a false discovery
+        rate decides.
     """
 
     codes: NDArray[np.int64]
@@ -51,29 +55,59 @@ class GroupCounts:
         alpha : float
         """
         counted = ~np.isnan(p_values) & (codes >= 0)
-        ones = np.ones(int(counted.sum()), np.int64)
+        found, inverse = np.unique(codes[counted].astype(np.int64), return_inverse=True)
         marks = is_flagged[counted], p_values[counted] <= alpha
-        return cls._summed(codes[counted], ones, *marks)
+        sums = (np.bincount(inverse[of], minlength=len(found)) for of in marks)
+        return cls._of(found, np.bincount(inverse, minlength=len(found)), *sums)
 
     @classmethod
-    def merge(cls, some: Sequence[GroupCounts]) -> Self:
-        """Return the counts of all rows of some parts, at least one."""
-        arrays = ([getattr(of, each.name) for of in some] for each in fields(cls))
-        return cls._summed(*map(np.concatenate, arrays))
+    def merge(cls, some: Iterable[GroupCounts], n_groups: int) -> Self:
+        """Return the counts of all rows of some parts, of which one is held at a time.
+
+        Parameters
+        ----------
+        some : iterable of GroupCounts
+        n_groups : int
+            How many groups there are, with rows or without.
+        """
+        sums = np.zeros((3, n_groups), np.int64)
+        for of in some:
+            for total, counts in zip(
+                sums, (of.rows, of.flagged, of.up_to_alpha), strict=True
+            ):
+                total[of.codes] += counts
+        codes = np.flatnonzero(sums[0])
+        return cls._of(codes, *sums[:, codes])
 
     @classmethod
-    def _summed(cls, codes: NDArray[Any], *counts: NDArray[Any]) -> Self:
-        """Return the sums of numbers of each group."""
-        found, inverse = np.unique(codes.astype(np.int64), return_inverse=True)
-        # Floats hold the sums exactly: there are fewer than 2**53 rows.
-        sums = (np.bincount(inverse, of, len(found)).astype(np.int64) for of in counts)
-        return cls(found, *sums)
+    def _of(
+        cls,
+        codes: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        flagged: NDArray[np.int64],
+        up_to_alpha: NDArray[np.int64],
+    ) -> Self:
+        """Return these, with one array in two places where two would be equal."""
+        is_same = np.array_equal(flagged, up_to_alpha)
+        return cls(codes, rows, flagged, flagged if is_same else up_to_alpha)
 
     def as_json(self) -> dict[str, Any]:
         """Return this as values of JSON."""
-        return {each.name: getattr(self, each.name).tolist() for each in fields(self)}
+        steps = np.diff(self.codes, prepend=0)  # small numbers, which pack well
+        has_both = self.up_to_alpha is not self.flagged
+        return {
+            "n_groups": len(self.codes),
+            "packed": pack(np.stack([steps, self.rows, self.flagged])),
+            "up_to_alpha": pack(self.up_to_alpha) if has_both else None,
+        }
 
     @classmethod
     def from_json(cls, content: Any) -> Self:
         """Return the object of `as_json`, by the keys that are known; or raise."""
-        return cls(*(np.array(content[each.name], np.int64) for each in fields(cls)))
+        n_groups, text = int(content["n_groups"]), content["up_to_alpha"]
+        steps, rows, flagged = unpack(content["packed"], (3, n_groups))
+        up_to_alpha = flagged if text is None else unpack(text, (n_groups,))
+        least = [steps[:1], steps[1:] - 1, rows - 1, flagged, up_to_alpha]
+        if min(of.min(initial=0) for of in least) < 0:
+            raise ValueError("counts of groups that no rows have")
+        return cls(np.cumsum(steps), rows, flagged, up_to_alpha)

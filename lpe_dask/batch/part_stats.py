@@ -6,7 +6,7 @@ Both are in the metadata of the part, so that a run that resumes need not read i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,8 @@ class PartStats:
     top : DataFrame
         As `top_anomalies` gives them.
     groups : GroupCounts, optional
-        Where rows are divided into groups.
+        Where rows are divided into groups, and only until a part is written: its metadata
+        has them then, and `PartFolder.group_counts` adds them up.
     watched : WatchedCounts, optional
         Where groups are tested for drift.
     """
@@ -135,16 +136,18 @@ class PartStats:
 
     @classmethod
     def merge(cls, some: Sequence[PartStats], graph: str) -> PartStats:
-        """Return the statistics of all rows of some parts, at least one."""
+        """Return the statistics of all rows of some parts, at least one, but for groups."""
         counts = {name: sum(of.counts[name] for of in some) for name in some[0].counts}
         arrays = {n: np.sum([getattr(of, n) for of in some], axis=0) for n in _COUNTED}
         rows = pd.concat([of.top for of in some], ignore_index=True)
-        known = [of.groups for of in some if of.groups is not None]
-        groups = GroupCounts.merge(known) if known else None
         of_watched = [of.watched for of in some if of.watched is not None]
         watched = WatchedCounts.merge(of_watched) if of_watched else None
         top = top_anomalies(rows, graph)
-        return cls(counts, **arrays, top=top, groups=groups, watched=watched)
+        return cls(counts, **arrays, top=top, watched=watched)
+
+    def without_groups(self) -> PartStats:
+        """Return these without what is large where there are many groups."""
+        return replace(self, groups=None)
 
     def as_json(self) -> dict[str, Any]:
         """Return this as values of JSON, for the metadata of a part."""

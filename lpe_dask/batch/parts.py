@@ -11,7 +11,7 @@ that a run can be resumed from the finished parts, without any other record of t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +24,7 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
+from lpe_dask.batch.group_counts import GroupCounts
 from lpe_dask.batch.output import PENDING, RESULT_COLUMNS, list_names
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.pvalues import Adjustment
@@ -93,7 +94,7 @@ class PartFolder:
         Folder(self.url).make()
 
     def read_stats(self, made_from: Sequence[str]) -> dict[int, PartStats]:
-        """Return the statistics of the parts that exist, by number.
+        """Return the statistics of the parts that exist, by number, but for groups.
 
         Parameters
         ----------
@@ -106,6 +107,21 @@ class PartFolder:
             stats = readers.map(self._read_stats, numbers, [made_from[i] for i in numbers])
             known = dict(zip(numbers, stats, strict=True))
         return {i: of_part for i, of_part in known.items() if of_part is not None}
+
+    def group_counts(self, n_groups: int) -> GroupCounts:
+        """Return the counts of all parts, which have to exist; reads one after another.
+
+        So the client has those of one part at a time, however many parts and groups.
+        """
+        return GroupCounts.merge(self._groups_of_parts(), n_groups)
+
+    def _groups_of_parts(self) -> Iterator[GroupCounts]:
+        read = retried_until_visible(self._metadata)
+        with ThreadPoolExecutor(_READER_THREADS) as readers:
+            for first in range(0, self.n_parts, _READER_THREADS):
+                numbers = range(first, min(first + _READER_THREADS, self.n_parts))
+                for said in readers.map(read, numbers):
+                    yield GroupCounts.from_json(said["groups"])
 
     def missing(self) -> set[str]:
         """Return the names of the parts that are not visible from this machine."""
@@ -122,16 +138,19 @@ class PartFolder:
                 f"s3://bucket/folder."
             )
 
+    def _metadata(self, number: int) -> Any:
+        """Return what the task that wrote a part says of it."""
+        with self.open(number) as file:
+            check_footer(file)
+            return json.loads((pq.read_metadata(file).metadata or {})[_KEY])
+
     @retried
     def _read_stats(self, number: int, made_from: str) -> PartStats | None:
         """Return the statistics of a part; None if it is another one, or damaged."""
         try:
-            with self.open(number) as file:
-                check_footer(file)
-                metadata = pq.read_metadata(file).metadata or {}
-            said = json.loads(metadata[_KEY])
+            said = self._metadata(number)
             is_ours = (said["fingerprint"], said["part"]) == (made_from, number)
-            return PartStats.from_json(said) if is_ours else None
+            return PartStats.from_json(said).without_groups() if is_ours else None
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             if is_transient(error):  # reading it again is cheaper than writing it again
                 raise
@@ -309,7 +328,7 @@ def _write_part(
     if offset is None and groups is not None:
         table = table.append_column(_GROUPS, pa.array(groups))
     folder.publish(number, table, stats, made_from)
-    return stats
+    return stats.without_groups()
 
 
 def _typed(column: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArray:
@@ -351,7 +370,7 @@ def _decide_part(
     table = table.append_column(Q_VALUE, pa.array(q_value, mask=is_nan))
     stats = stats_of(number, p_value, statistic, is_flagged, values, groups)
     folder.publish(number, table, stats, made_from)
-    return stats
+    return stats.without_groups()
 
 
 def _read_p_values(folder: PartFolder, number: int) -> NDArray[np.float64]:

@@ -326,6 +326,9 @@ def execute_scoring(
         total = PartStats.merge(stats, graph)
         _warn_if_fdr_unreliable(scoring, model, total)
         folder.wait_until_visible()
+        groups = None
+        if model.groups is not None:
+            groups = folder.group_counts(len(model.groups.n_rows))
         check_unchanged(scoring.kept, output.remove_output, scoring.output)
         cut_off = None
         if adjusted is not None:
@@ -344,7 +347,7 @@ def execute_scoring(
             "reasons": reasons, "planned_worker_bytes": planned, "drift": drift,
             "values": columns.section(total),
             "groups": group_section(
-                model, total.groups, alpha, scoring.private,
+                model, groups, alpha, scoring.private,
                 scores_nominal_rows=scoring.scores_nominal_rows,
             ),
         }  # fmt: skip

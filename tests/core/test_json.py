@@ -88,6 +88,10 @@ def written(tmp_path_factory):
         rows = table(1).drop(columns=["kind", "id"]).dropna()
         rows.to_csv("rows.csv", index=False, sep=";")
         score_files("rows.csv", "plain", csv={"separator": ";"})
+        of_groups = {"nominal": "nominal.parquet", "columns": ["x", "y"], "by": "kind"}
+        of_groups["missing"] = "drop"
+        score_files(f"{DAYS[0]}.parquet", "grouped", **of_groups, calibration="conformal")
+        score_files(f"{DAYS[0]}.parquet", "found", **of_groups, own=("neighbors",), fdr=0.9)
         models = {
             "quantile": {"scale": "minmax+quantile", "metric_params": {"w": [1, 2, 1]}},
             "geodesic": {"metric": "geodesic"},

@@ -21,8 +21,10 @@ from lpe_dask.batch.column_values import PRIVATE
 from lpe_dask.batch.fit import _result_parameters
 from lpe_dask.batch.group_counts import GroupCounts
 from lpe_dask.batch.group_summary import N_LISTED
+from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.cli.outcome import summary_lines
 from lpe_dask.model import checked_parameters
+from lpe_dask.monitoring import pack
 from lpe_dask.pages import report_page
 
 GIVEN = {
@@ -347,10 +349,30 @@ def test_parts__count_their_own_groups():
 
     paths = sorted(Path("out").glob("part-*"))
     counts = [json.loads(pq.read_metadata(path).metadata[b"lpe_dask"]) for path in paths]
-    assert [len(of["groups"]["codes"]) for of in counts] == [0, 8, 0, 8]
-    merged = GroupCounts.merge([GroupCounts.from_json(of["groups"]) for of in counts])
+    assert [of["groups"]["n_groups"] for of in counts] == [0, 8, 0, 8]
+    merged = GroupCounts.merge([GroupCounts.from_json(of["groups"]) for of in counts], 9)
     assert merged.rows.sum() == summary["rows"] - summary["rows_nan"]
     assert merged.flagged.sum() == summary["flagged"]
+    assert [of["groups"]["up_to_alpha"] for of in counts] == [None] * 4
+
+
+@pytest.mark.parametrize("fdr", [None, 0.2])
+def test_run__never_holds_the_groups_of_several_parts(fdr, monkeypatch):
+    """Neither of parts that it writes, nor of those that it finds."""
+    held, merge = [], PartStats.merge
+
+    def merged(some, graph):
+        held.extend(of.groups for of in some)
+        return merge(some, graph)
+
+    monkeypatch.setattr(PartStats, "merge", merged)
+    given = {"data": "rows", "nominal": "nominal.parquet", "fdr": fdr, **GIVEN}
+    stop_run(2, output="out", **given)
+
+    summary = score_files(output="out", **given)
+
+    assert held == [None] * 4
+    assert summary["groups"]["n_with_rows"] == 8
 
 
 @given(
@@ -360,7 +382,7 @@ def test_parts__count_their_own_groups():
     )
 )  # fmt: skip
 def test_group_counts__do_not_depend_on_how_rows_are_cut(parts):
-    found = GroupCounts.merge([counts_of(part) for part in parts])
+    found = GroupCounts.merge(map(counts_of, parts), 5)
 
     expected = counts_of([row for part in parts for row in part])
     assert found.as_json() == expected.as_json()
@@ -371,9 +393,32 @@ def test_group_counts__do_not_depend_on_how_rows_are_cut(parts):
         assert found.rows[i] == len(p_values)
         assert found.flagged[i] == p_values.count(0.0)
         assert found.up_to_alpha[i] == sum(p <= 0.1 for p in p_values)
-    assert GroupCounts.from_json(json.loads(json.dumps(found.as_json()))).as_json() == (
-        found.as_json()
-    )
+    is_same = found.flagged.tolist() == found.up_to_alpha.tolist()
+    assert (found.flagged is found.up_to_alpha) == is_same
+    copy = GroupCounts.from_json(json.loads(json.dumps(found.as_json())))
+    for name in ("codes", "rows", "flagged", "up_to_alpha"):
+        np.testing.assert_array_equal(getattr(copy, name), getattr(found, name))
+    assert copy.as_json() == found.as_json()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"n_groups": 3}, {"n_groups": -1},
+        {"packed": pack(np.array([[1, 0], [1, 1], [0, 0]]))},
+        {"packed": pack(np.array([[-1, 2], [1, 1], [0, 0]]))},
+        {"packed": pack(np.array([[1, 2], [1, 0], [0, 0]]))},
+        {"packed": pack(np.array([[1, 2], [1, 1], [0, -1]]))},
+        {"up_to_alpha": "no text of numbers"}, {"up_to_alpha": pack(np.array([1, -1]))},
+    ],
+)  # fmt: skip
+def test_group_counts__that_are_damaged_are_refused(changed):
+    """Then the part is written again."""
+    content = counts_of([(1, 0.1), (3, 0.0)]).as_json()
+    assert GroupCounts.from_json(content).codes.tolist() == [1, 3]
+
+    with pytest.raises(ValueError, match=r"packed|counts"):
+        GroupCounts.from_json(content | changed)
 
 
 def counts_of(rows):
