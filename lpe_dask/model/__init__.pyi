@@ -17,5 +17,6 @@ from .lpe_parameters import ParameterError as ParameterError
 from .lpe_parameters import checked_parameters as checked_parameters
 from .lpe_parameters import exact_level as exact_level
 from .persistence.model_folder import ModelFolder as ModelFolder
+from .validity import flagged_places as flagged_places
 from .validity import learned_components as learned_components
 from .validity import least_group as least_group

@@ -28,7 +28,7 @@ from lpe_dask.model.calibration_split import INCLUDES_SELF
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
 from lpe_dask.model.flagged_counts import Counts, total
-from lpe_dask.model.validity import n_flagged_ranks
+from lpe_dask.model.validity import flagged_places
 from lpe_dask.pvalues import check_level, holm
 from lpe_dask.tables import NominalRows, select_rows
 from lpe_dask.tasks import compute, eager_scope
@@ -177,7 +177,7 @@ def judge(
     lines = []
     for alpha in alphas:
         flagged = int((p_values <= alpha).sum())
-        places = _places(is_exact, n_calibration, alpha)
+        places = int(flagged_places(alpha, n_calibration, includes_self=is_exact))
         bounds = _bounds(len(p_values), places, n_calibration, ERROR / len(alphas))
         share = flagged / max(1, len(p_values))
         lines.append((alpha, flagged, share, *bounds, _verdict(flagged, *bounds)))
@@ -274,7 +274,7 @@ class _FlaggedInGroups:
             return_inverse=True, return_counts=True,
         )  # fmt: skip
         sizes = [divmod(of, most) for of in different.tolist()]
-        places = [_places(is_exact, m, alpha) for _, m in sizes]
+        places = [int(flagged_places(alpha, m, includes_self=is_exact)) for _, m in sizes]
         laws = [Counts.flagged(h, k, m) for (h, m), k in zip(sizes, places, strict=True)]
         of_groups = np.full(len(flagged), -1)
         of_groups[judged] = kinds
@@ -317,13 +317,6 @@ def _holds(table: pd.DataFrame) -> bool | None:
 
 
 _BROKEN, _UNJUDGED = "too many", "cannot be judged"
-
-
-def _places(is_exact: bool, n_calibration: int, alpha: float) -> int:
-    """Return k, how many of the places among m + 1 rows are flagged."""
-    if is_exact:
-        return n_flagged_ranks(alpha, n_calibration + 1)
-    return n_flagged_ranks(alpha, n_calibration) + 1
 
 
 def _bounds(

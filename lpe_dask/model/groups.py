@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lpe_dask.model.calibration_split import INCLUDES_SELF
 from lpe_dask.model.group_plan import GroupPlan
 from lpe_dask.model.labels import threshold
-from lpe_dask.model.validity import n_flagged_ranks
+from lpe_dask.model.validity import flagged_places
 from lpe_dask.tables import Categories
 from lpe_dask.tasks import LocalValue
 
@@ -76,13 +77,8 @@ class FittedGroups:
 
     def flagged_places(self, alpha: float) -> NDArray[np.int64]:
         """Return k of each group: so many of the m + 1 places of its rows are flagged."""
-        sizes, which = np.unique(self.n_calibration, return_inverse=True)
-        is_exact = self.kind == "conformal"
-        places = [
-            0 if m == 0 else n_flagged_ranks(alpha, m + is_exact) + (not is_exact)
-            for m in sizes.tolist()
-        ]
-        return np.array(places, np.int64)[which]
+        includes_self = bool(INCLUDES_SELF[self.kind])
+        return flagged_places(alpha, self.n_calibration, includes_self=includes_self)
 
     def n_reference(self) -> NDArray[np.int64]:
         """Return among how many rows new ones are measured; 0 for small groups.

@@ -60,20 +60,50 @@ def false_alarm_bound(alpha: float, n: int) -> float:
     >>> false_alarm_bound(0.05, 200)
     0.0547
     """
-    return (n_flagged_ranks(alpha, n) + 1) / (n + 1)
+    return float(flagged_places(alpha, n, includes_self=False) / (n + 1))
 
 
-def n_flagged_ranks(alpha: float, n: int) -> int:
-    """Return how many of the p-values 1/n, 2/n, ..., 1 are at most alpha.
+def flagged_places(
+    alpha: float, m: NDArray[np.int64] | int, *, includes_self: bool
+) -> NDArray[np.int64]:
+    """Return k: so many of the m + 1 places of a row among calibration rows are flagged.
+
+    Parameters
+    ----------
+    alpha : float
+    m : ndarray or int
+        Calibration rows.
+    includes_self : bool
+        Whether p-values are ``(j + 1) / (m + 1)`` for j calibration rows that are at least
+        as anomalous, as of "conformal"; else they are ``j / m``.
+
+    Returns
+    -------
+    k : ndarray
+        1 more than the largest j whose p-value is at most alpha; 0 if there is none.
 
     Examples
     --------
-    >>> n_flagged_ranks(0.29, 100)  # 0.29 * 100 is 28.999... in float64
-    29
+    >>> flagged_places(0.05, np.array([9, 19, 199]), includes_self=True)
+    array([ 0,  1, 10])
+    >>> flagged_places(0.05, np.array([9, 19, 199]), includes_self=False)
+    array([ 1,  1, 10])
     """
-    most = min(n, math.ceil(alpha * n) + 1)
-    while most > 0 and most / n > alpha:  # as p-values are compared
-        most -= 1
+    return n_flagged_ranks(alpha, m + includes_self) + (not includes_self)
+
+
+def n_flagged_ranks(alpha: float, n: NDArray[np.int64] | int) -> NDArray[np.int64]:
+    """Return how many of the p-values 1/n, 2/n, ..., 1 are at most alpha, for each n.
+
+    Examples
+    --------
+    >>> n_flagged_ranks(0.29, np.array([100, 7]))  # 0.29 * 100 is 28.999... in float64
+    array([29,  2])
+    """
+    n = np.asarray(n)
+    most = np.minimum(n, np.ceil(alpha * n).astype(np.int64) + 1)
+    while (is_above := (most > 0) & (most / np.maximum(n, 1) > alpha)).any():
+        most = most - is_above  # as p-values are compared
     return most
 
 

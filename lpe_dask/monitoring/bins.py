@@ -9,13 +9,13 @@ Edges are ranks that occur among the calibration rows, so equal values share a b
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.model import flagged_places
 from lpe_dask.pvalues import Calibration, checked_p_values
 
 #: About the p-values up to which the bins go that follow the first one.
@@ -111,7 +111,7 @@ class PValueBins:
         (10, 12, 15)
         """
         m, occurring = len(ranks), np.unique(ranks)
-        flag = max_flagged_rank(alpha, m, includes_self)
+        flag = int(flagged_places(alpha, m, includes_self=bool(includes_self))) - 1
         above = int(max(occurring[occurring <= flag], default=0))
         least = max(_MIN_BULK, _ALPHAS * alpha)
         inner = occurring[(occurring >= least * m) & (occurring < m)]
@@ -194,14 +194,3 @@ class PValueBins:
             "promised": (gaps / (m + 1))[first:].tolist(),
             "rows": rows[first:],
         }
-
-
-def max_flagged_rank(alpha: float, m: int, includes_self: int) -> int:
-    """Return the largest j whose p-value, as a float64, is at most alpha; -1 for none."""
-    n_places = m + includes_self
-    j = min(m, math.floor(alpha * n_places) - includes_self)
-    while j < m and (j + 1 + includes_self) / n_places <= alpha:
-        j += 1
-    while j >= 0 and (j + includes_self) / n_places > alpha:
-        j -= 1
-    return max(-1, j)

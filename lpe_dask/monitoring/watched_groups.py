@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.monitoring.bins import MAX_BULK, PValueBins, max_flagged_rank
+from lpe_dask.model import flagged_places
+from lpe_dask.monitoring.bins import MAX_BULK, PValueBins
 from lpe_dask.pvalues import Calibration
 
 if TYPE_CHECKING:
@@ -254,7 +255,7 @@ def _bins_of(
         ranks = np.sort(n - np.searchsorted(among, own, "left"))
     else:
         ranks = np.sort(np.searchsorted(among, own, "right"))
-    flag = max_flagged_rank(alpha, n, itself)
+    flag = int(flagged_places(alpha, n, includes_self=bool(itself))) - 1
     above = int(np.searchsorted(ranks, flag, "right"))
     # Where groups share a calibration, more of some are flagged than of others.
     level = max(alpha, above / len(own))

@@ -7,6 +7,7 @@ from lpe_dask import LPE
 from lpe_dask.model.validity import (
     choose_calibration,
     false_alarm_bound,
+    flagged_places,
     learned_components,
     min_rows_for_loo,
     n_flagged_ranks,
@@ -19,7 +20,22 @@ def test_n_flagged_ranks__counts_p_values_as_they_are_compared(alpha, n):
     expected = sum(count / n <= alpha for count in range(1, n + 1))
 
     assert n_flagged_ranks(alpha, n) == expected
+    np.testing.assert_array_equal(n_flagged_ranks(alpha, np.array([0, n])), [0, expected])
     assert false_alarm_bound(alpha, n) == (expected + 1) / (n + 1)
+
+
+@pytest.mark.parametrize("includes_self", [False, True])
+@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.07, 0.29, 0.57, 0.999])
+def test_flagged_places__are_those_with_a_p_value_up_to_alpha(alpha, includes_self):
+    sizes = np.array([1, 7, 20, 99, 100, 1000])
+    flagged = [
+        [(j + includes_self) / (m + includes_self) <= alpha for j in range(m + 1)]
+        for m in sizes
+    ]
+
+    found = flagged_places(alpha, sizes, includes_self=includes_self)
+
+    assert found.tolist() == [sum(of) for of in flagged]
 
 
 @pytest.mark.parametrize(
