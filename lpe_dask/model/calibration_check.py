@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
 from lpe_dask.model.flagged_counts import Counts, total
 from lpe_dask.model.validity import flagged_places
-from lpe_dask.pvalues import check_level, holm
+from lpe_dask.pvalues import check_level, excess_p_values, holm
 from lpe_dask.tables import NominalRows, select_rows
 from lpe_dask.tasks import compute, eager_scope
 
@@ -173,12 +173,13 @@ def judge(
         m.
     alphas : sequence of float
     """
-    is_exact = bool(INCLUDES_SELF[calibration])
+    is_exact, error = bool(INCLUDES_SELF[calibration]), ERROR / len(alphas)
+    held_out, m = np.array([len(p_values)]), np.array([n_calibration])
     lines = []
     for alpha in alphas:
         flagged = int((p_values <= alpha).sum())
-        places = int(flagged_places(alpha, n_calibration, includes_self=is_exact))
-        bounds = _bounds(len(p_values), places, n_calibration, ERROR / len(alphas))
+        places = flagged_places(alpha, m, includes_self=is_exact)
+        bounds = _bounds(held_out, places, m, (error, 1 - error))
         share = flagged / max(1, len(p_values))
         lines.append((alpha, flagged, share, *bounds, _verdict(flagged, *bounds)))
     table = _table_of(lines, ["alpha", "flagged", "share", "lower", "upper", "verdict"])
@@ -210,21 +211,22 @@ def judge_groups(
     check : CalibrationCheck
         Its ``odd_groups`` have the numbers of groups, as the column "group".
     """
-    is_exact, n_groups = bool(INCLUDES_SELF[calibration]), len(n_calibration)
-    held_out = np.bincount(codes, minlength=n_groups)
+    is_exact, error = bool(INCLUDES_SELF[calibration]), ERROR / len(alphas)
+    judged, which, held_out = np.unique(codes, return_inverse=True, return_counts=True)
+    m = n_calibration[judged]
     lines, odd = [], []
     for alpha in alphas:
-        flagged = np.bincount(codes[p_values <= alpha], minlength=n_groups)
-        found = _FlaggedInGroups.of(flagged, held_out, n_calibration, is_exact, alpha)
-        bounds, is_odd = found.judged(ERROR / len(alphas))
+        flagged = np.bincount(which[p_values <= alpha], minlength=len(judged))
+        given = held_out, flagged_places(alpha, m, includes_self=is_exact), m
+        bounds = _bounds(*given, (error, 1 - error / 2))
+        is_odd = holm(excess_p_values(flagged, *given)) <= error / 2
         n_flagged, n_odd = int(flagged.sum()), int(is_odd.sum())
         verdict = _BROKEN if n_odd else _verdict(n_flagged, *bounds)
         share = n_flagged / max(1, len(p_values))
         lines.append((alpha, n_flagged, share, *bounds, n_odd, verdict))
-        group = np.flatnonzero(is_odd)
         of_level = {
-            "group": group, "alpha": alpha, "flagged": flagged[group],
-            "held_out": held_out[group], "calibration_rows": n_calibration[group],
+            "group": judged[is_odd], "alpha": alpha, "flagged": flagged[is_odd],
+            "held_out": held_out[is_odd], "calibration_rows": m[is_odd],
         }  # fmt: skip
         odd.append(pd.DataFrame(of_level))
     names = ["alpha", "flagged", "share", "lower", "upper", "odd_groups", "verdict"]
@@ -233,76 +235,6 @@ def judge_groups(
         calibration, is_exact, len(p_values), int(n_calibration.sum()), table,
         _holds(table), pd.concat(odd, ignore_index=True),
     )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _FlaggedInGroups:
-    """How many held-out rows of each group are flagged, and what is to be expected.
-
-    Attributes
-    ----------
-    flagged : ndarray of shape (n_groups,)
-    kinds : ndarray of shape (n_groups,)
-        Which of ``laws`` is that of a group; -1 where none of its rows was held out.
-    laws : list of Counts
-    counts : ndarray of shape (n_laws,)
-        How many groups have each.
-    can_flag : bool
-        Whether any row could be flagged.
-    """
-
-    flagged: NDArray[np.int64]
-    kinds: NDArray[np.int64]
-    laws: list[Counts]
-    counts: NDArray[np.int64]
-    can_flag: bool
-
-    @classmethod
-    def of(
-        cls,
-        flagged: NDArray[np.int64],
-        held_out: NDArray[np.int64],
-        n_calibration: NDArray[np.int64],
-        is_exact: bool,
-        alpha: float,
-    ) -> Self:
-        """Return these of groups; groups of equal sizes have the same law."""
-        judged = np.flatnonzero(held_out)
-        most = int(n_calibration.max(initial=0)) + 1
-        different, kinds, counts = np.unique(
-            held_out[judged] * most + n_calibration[judged],
-            return_inverse=True, return_counts=True,
-        )  # fmt: skip
-        sizes = [divmod(of, most) for of in different.tolist()]
-        places = [int(flagged_places(alpha, m, includes_self=is_exact)) for _, m in sizes]
-        laws = [Counts.flagged(h, k, m) for (h, m), k in zip(sizes, places, strict=True)]
-        of_groups = np.full(len(flagged), -1)
-        of_groups[judged] = kinds
-        return cls(flagged, of_groups, laws, counts, any(places))
-
-    def judged(
-        self, error: float
-    ) -> tuple[tuple[int | None, int | None], NDArray[np.bool_]]:
-        """Return between which numbers the sum is, and which groups have too many.
-
-        Parameters
-        ----------
-        error : float
-            The probability that more are found although the promise holds.
-        """
-        is_odd = np.zeros(len(self.flagged), bool)
-        if not self.can_flag:
-            return (None, None), is_odd
-        judged, tails = np.flatnonzero(self.kinds >= 0), [of.tails() for of in self.laws]
-        lengths = np.array(list(map(len, tails)))
-        starts, kinds = np.cumsum(lengths) - lengths, self.kinds[judged]
-        places = np.minimum(self.flagged[judged], lengths[kinds] - 1)
-        p_values = np.concatenate(tails)[starts[kinds] + places]
-        is_odd[judged] = holm(p_values) <= error / 2
-        parts = [of.times(n) for of, n in zip(self.laws, self.counts.tolist(), strict=True)]
-        together = total(parts)
-        bounds = together.quantile(error), together.quantile(1 - error / 2)
-        return bounds, is_odd
 
 
 def _table_of(lines: list[Any], names: list[str]) -> pd.DataFrame:
@@ -320,14 +252,21 @@ _BROKEN, _UNJUDGED = "too many", "cannot be judged"
 
 
 def _bounds(
-    n_held_out: int, places: int, n_calibration: int, error: float
+    n_held_out: NDArray[np.int64],
+    places: NDArray[np.int64],
+    n_calibration: NDArray[np.int64],
+    levels: tuple[float, float],
 ) -> tuple[int | None, int | None]:
-    if places == 0 or n_held_out == 0:
+    """Return quantiles of how many rows of all groups are flagged; None: none can be."""
+    if not places[n_held_out > 0].any():
         return None, None
-    from scipy.stats import betabinom  # takes half a second, and 50 MiB
-
-    flagged = betabinom(n_held_out, places, n_calibration + 1 - places)
-    return int(flagged.ppf(error)), int(flagged.ppf(1 - error))
+    # Groups of equal sizes have the same law.
+    sizes = n_held_out * (n_calibration.max() + 1) + n_calibration
+    _, first, counts = np.unique(sizes, return_index=True, return_counts=True)
+    groups = zip(n_held_out[first], places[first], n_calibration[first], strict=True)
+    laws = (Counts.flagged(*map(int, of)) for of in groups)
+    flagged = total([of.times(n) for of, n in zip(laws, counts.tolist(), strict=True)])
+    return flagged.quantile(levels[0]), flagged.quantile(levels[1])
 
 
 def _verdict(flagged: int, lower: int | None, upper: int | None) -> str:

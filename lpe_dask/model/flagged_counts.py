@@ -5,6 +5,7 @@ r"""How many held-out nominal rows are flagged: in a group, and in all groups to
 
 Given the rows that are searched, groups are independent of each other. Of each distribution
 there are the numbers only that are not next to impossible, so that sums stay short.
+The tails in each group are those of `pvalues.excess_p_values`.
 """
 
 from __future__ import annotations
@@ -69,11 +70,6 @@ class Counts:
         """Return the least number up to which there is at least this probability."""
         place = int(np.searchsorted(np.cumsum(self.shares), level))
         return self.first + min(place, len(self.shares) - 1)
-
-    def tails(self) -> NDArray[np.float64]:
-        """Return the probabilities of at least each number, and 0 for what is beyond."""
-        tails = np.cumsum(self.shares[::-1])[::-1]
-        return np.append(np.minimum(tails, 1.0), 0.0)
 
 
 def total(parts: list[Counts]) -> Counts:

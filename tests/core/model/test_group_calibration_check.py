@@ -54,12 +54,6 @@ def test_sum__of_many_groups_stays_short(n):
     assert len(found.shares) <= min(40 * n + 1, 20 * np.sqrt(n * 40 * 0.05 * 1.4) + 60)
 
 
-def test_tails__are_those_of_the_law():
-    law = stats.betabinom(30, 3, 37)
-    tails = Counts.flagged(30, 3, 39).tails()
-    np.testing.assert_allclose(tails, law.sf(np.arange(32) - 1), rtol=1e-9, atol=1e-12)
-
-
 def test_holm__rejects_as_it_is_defined():
     p_values = np.array([0.04, 0.001, 0.02, 0.0124, 0.9])
     kept, rejected = list(range(5)), []
@@ -124,8 +118,11 @@ def test_judge__finds_one_group_that_is_wrong_and_many_that_are_a_little():
 
 def test_judge__of_groups_none_of_which_can_flag_a_row():
     check = judge_groups(np.ones(9), np.repeat([0, 1], [4, 5]), "conformal", SIZES, (0.01,))
-    assert check.table["verdict"].tolist() == ["cannot be judged"]
-    assert check.holds is None
+    none = judge_groups(np.empty(0), np.empty(0, int), "loo", SIZES, (0.05,))
+    for of in (check, none):
+        assert of.table["verdict"].tolist() == ["cannot be judged"]
+        assert of.holds is None
+        assert of.odd_groups.empty
 
 
 @pytest.mark.full
