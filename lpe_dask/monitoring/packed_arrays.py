@@ -19,7 +19,7 @@ def pack(numbers: NDArray[np.integer]) -> str:
     The bytes of equal weight stand together, and small numbers take about one byte each.
     """
     content = np.ascontiguousarray(numbers, _TYPE).reshape(-1, 1).view(np.uint8)
-    return base64.b64encode(zlib.compress(content.T.tobytes(), 9)).decode()
+    return base64.b64encode(zlib.compress(content.T.tobytes(), 6)).decode()
 
 
 def unpack(text: Any, shape: tuple[int, ...]) -> NDArray[np.int64]:
