@@ -368,7 +368,9 @@ class Fitted:
             if calibration.groups is not None:
                 values.append(table.map_rows(group_codes, name="group", dtype=np.float64))
             if self.pool is not None:
-                of_pool = self._of_pool(table.rows)
+                of_pool: Any = self._of_pool(table.rows)
+                if not table.is_lazy:  # by one search
+                    of_pool = compute(*of_pool)
                 values += map(table.restore_verified, of_pool, ("statistic", "p_value"))
             scorer = RowScorer(
                 calibration.function(), weigh, calibration.groups is not None,

@@ -462,9 +462,9 @@ def _fitted(
     """Return the model of nominal rows of which some were measured; computes."""
     table, nominal, division = given.table, given.rows, plan.division
     calibration, compared = _calibrated(nominal, plan, statistic)
-    groups, graph, by = None, parameters["graph"], parameters["by"]
+    groups, graph = None, parameters["graph"]
     if plan.groups is not None:
-        groups = FittedGroups.of(plan.groups, graph, by, compared)
+        groups = FittedGroups.of(plan.groups, graph, given.by, compared)
     small_groups = parameters["small_groups"]
     return Fitted(
         parameters=parameters,

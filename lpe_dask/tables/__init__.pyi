@@ -18,7 +18,6 @@ from .group_levels import GroupLevels as GroupLevels
 from .group_levels import names_at as names_at
 from .group_levels import sample_groups as sample_groups
 from .group_levels import with_columns_last as with_columns_last
-from .group_levels import without_columns as without_columns
 from .group_levels import without_last as without_last
 from .interop import ConvertedTable as ConvertedTable
 from .interop import as_table as as_table

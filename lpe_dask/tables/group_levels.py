@@ -176,14 +176,6 @@ def with_columns_last(X: Any, by: Sequence[Any], *, are_positions: bool = False)
     return X[:, [*(i for i in columns if i not in by), *by]]
 
 
-def without_columns(X: Any, by: Sequence[Any]) -> Any:
-    """Return a table without the columns that divide rows into groups.
-
-    Parameters and errors as for `with_columns_last`.
-    """
-    return without_last(with_columns_last(X, by), len(by))
-
-
 def sample_groups(
     X: Any, n_by: int, *, max_partitions: int
 ) -> tuple[NDArray[np.int64], Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from lpe_dask.tables.categories import Categories
 from lpe_dask.tables.exact_numbers import ColumnOffsets
 from lpe_dask.tables.fit_input import FitInput
-from lpe_dask.tables.group_levels import learn_groups, with_columns_last, without_columns
+from lpe_dask.tables.group_levels import learn_groups, with_columns_last, without_last
 from lpe_dask.tables.interop import as_table
 from lpe_dask.tables.levels import learn_categories
 from lpe_dask.tables.nominal_rows import NominalRows
@@ -44,6 +44,8 @@ class NominalTable:
         Returns the table, read again.
     without_groups : callable
         Returns the input without the columns that divide rows into groups.
+    by : list
+        These columns: names as the input has them, or the positions of an array.
     """
 
     table: Table
@@ -52,6 +54,7 @@ class NominalTable:
     kind: InputKind
     reread: Callable[[], Table]
     without_groups: Callable[[], Any]
+    by: list[Any]
 
     @classmethod
     def read(
@@ -83,12 +86,14 @@ class NominalTable:
         is_in_files = is_path_like(X)
         if is_in_files:
             X = read_frame(X, categorical=categorical, by=by)
-        groups = None
+        groups, named = None, list(by)
         if by:
             X = with_columns_last(X, by)
             source = open_source(X)
             last = range(source.meta.shape[1] - len(by), source.meta.shape[1])
             groups = learn_groups(source, last)
+            if not isinstance(source.names, int):
+                named = list(source.names[-len(by) :])
         categories = None
         if places is None:
             categories = learn_categories(X, categorical, n_by=len(by))
@@ -109,8 +114,8 @@ class NominalTable:
             table.restore, table.frame, table.source, table.is_lazy, FitInput(given)
         )
         reread = partial(_reread, X, categories, table.minima)
-        without = partial(without_columns, X, by)
-        return cls(table.without_input(), rows, places, kind, reread, without)
+        without = partial(without_last, X, len(by))
+        return cls(table.without_input(), rows, places, kind, reread, without, named)
 
 
 def _reread(X: Any, categories: Categories | None, minima: ColumnOffsets) -> Table:

@@ -473,3 +473,31 @@ def test_groups__have_the_radius_that_is_given():
         model.statistic(own), plain.statistic(own[["x", "y", "hour"]])
     )
     assert model.groups_["radius"].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_pool__of_an_array(is_lazy):
+    """Whose columns are found by their positions."""
+    given = {"calibration": "loo", "alpha": 0.12, "n_neighbors": 3}
+    rows = np.column_stack([NOMINAL["x"], NOMINAL["hour"], NOMINAL["y"]]).astype(float)
+    rows[:4, 1] = 7
+    X = da.from_array(rows, chunks=(40, 3)) if is_lazy else rows
+
+    model = LPE(by=[1], small_groups="pool", **given).fit(X)
+
+    plain = LPE(**given).fit(rows[:, [0, 2]])
+    new = np.array([[3.0, 7, 1], [5, 9, 2], [700, 9, 0]])
+    expected = plain.score_samples(new[:, [0, 2]])
+    np.testing.assert_array_equal(model.score_samples(new), expected)
+    own = np.asarray(model.p_values_)[:4]
+    np.testing.assert_array_equal(own, plain.p_values_[:4])
+
+
+def test_by__as_text_names_a_whole_number():
+    rows = pd.DataFrame({0: np.arange(60.0), 1: np.arange(60) % 2, 2: np.arange(60.0) ** 2})
+
+    model = LPE(3, by=["1"], calibration="loo", alpha=0.1).fit(rows)
+
+    expected = LPE(3, by=[1], calibration="loo", alpha=0.1).fit(rows)
+    np.testing.assert_array_equal(model.score_samples(rows), expected.score_samples(rows))
+    assert model.groups_.columns.tolist() == expected.groups_.columns.tolist()
