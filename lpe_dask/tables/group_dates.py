@@ -65,7 +65,9 @@ def distinct_dates(column: pd.Series) -> tuple[str, Any, NDArray[np.int64]]:
 
 def in_one_zone(dates: pd.Series) -> pd.Series:
     """Return dates with time zones as ones of the same type; of several zones in UTC."""
-    return pd.to_datetime(dates, utc=True) if dates.dtype == object else dates
+    if dates.dtype != object:
+        return dates
+    return pd.to_datetime(dates, utc=True).dt.as_unit("us")
 
 
 def _microseconds(values: Any, has_zones: bool, label: str) -> pd.DatetimeIndex:

@@ -299,7 +299,7 @@ VALUES = {
     "numbers": [1, 2, 3],
     "large": [2**63, 2**70, -1],
     "flags": [True, False, True],
-    "dates": list(pd.to_datetime(["2026-01-01", "2026-01-02", "1600-01-01"])),
+    "dates": list(pd.to_datetime(["2026-01-01", "2026-01-02", "1700-01-01"])),
     "zones": list(pd.to_datetime(["2026-01-01", "2026-01-02", "2026-03-01"], utc=True)),
     "days": [
         datetime.date(2026, 1, 1),

@@ -190,7 +190,7 @@ VALUES = {
     "large whole numbers": [2**70, 5, -(2**64)],
     "booleans": [True, False],
     "days": [datetime.date(2026, 11, 29), datetime.date(1969, 1, 1)],
-    "instants": [pd.Timestamp("2026-11-29 12:00:00.000001"), pd.Timestamp("1600-01-01")],
+    "instants": [pd.Timestamp("2026-11-29 12:00:00.000001"), pd.Timestamp("1700-01-01")],
     "in a zone": [pd.Timestamp("2026-11-29", tz=zone) for zone in ["Europe/Berlin"]],
     "from UTC": [pd.Timestamp(f"2026-11-2{day}", tz="UTC+02:00") for day in (8, 9)],
 }
