@@ -10,6 +10,7 @@ The rows are drawn without replacement, by their number: neither chunks nor work
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,21 +24,21 @@ INCLUDES_SELF = {"loo": 0, "split": 0, "conformal": 1}
 APPROXIMATE_SIZE = 20_000
 
 
-class _Split:
+class _Split(ABC):
     """What both divisions of nominal rows have."""
 
     kind: str
     n_rows: int
 
     @property
+    @abstractmethod
     def n_pool(self) -> int:
         """Rows among which those are measured, if they belong to these; 0 if not."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def n_reference(self) -> int:
         """Rows that new rows are measured among."""
-        raise NotImplementedError
 
     @property
     def is_disjoint(self) -> bool:

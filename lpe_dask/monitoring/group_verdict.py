@@ -232,7 +232,7 @@ class GroupTest:
         return mean_limits(n, tails, m, error)[1] if m.all() and len(n) else 1.0
 
     def result(self, n_rows: int) -> GroupsDrift:
-        """Return what is told of groups in a run of so many rows with a p-value."""
+        """Return the drift of groups in a run of so many rows with a p-value."""
         adjusted, named = self._adjusted(), self._named()
         n = self.counts.sum(axis=1)
         order = np.lexsort((-n, -self.after.evidence[:, 0], adjusted))[:_N_LARGEST]

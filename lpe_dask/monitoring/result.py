@@ -107,7 +107,7 @@ class GroupsDrift:
     most_evidence: list[GroupDrift]
 
     def sentences(self) -> Iterator[str]:
-        """Yield what is told of them."""
+        """Yield the sentences about them."""
         text = f"{self.watched:,} groups are tested, each against rows of its own"
         if self.not_watched > 0:
             text += f"; the other {self.not_watched:,}, which are smaller, are not"

@@ -178,14 +178,14 @@ def update(
     change, reference = after.change, after.reference
     n_reference = None if reference is None else sum(reference[1:])
     n_measured = counts.rows - counts.rows_nan
-    told = None if of_groups is None else of_groups.result(n_measured)
+    in_groups = None if of_groups is None else of_groups.result(n_measured)
     return Drift(
         verdict, reason, run, number, counts.rows, counts.rows_nan, counts.flagged,
         seen.share, seen.between, bins.alpha, seen.promised, *seen.shift,
         *seen.recent_shift, record.log10_evidence,
         None if change is None else change.model_dump(), excess, bins.n_calibration,
-        n_reference if told is None else told.reference_rows, values,
-        kept.model_dump(mode="json"), told,
+        n_reference if in_groups is None else in_groups.reference_rows, values,
+        kept.model_dump(mode="json"), in_groups,
     )  # fmt: skip
 
 

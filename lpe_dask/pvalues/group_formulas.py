@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +81,7 @@ class GroupStatistics:
         of_rows = codes[order].astype(np.int64)
         sizes = self.sizes[of_rows]
         order, of_rows, sizes = (of[sizes > 0] for of in (order, of_rows, sizes))
-        side = "left" if graph == "knn" else "right"
+        side: Literal["left", "right"] = "left" if graph == "knn" else "right"
         ranks = self._ranks(statistic[order], of_rows, side)
         counts = sizes - ranks if graph == "knn" else ranks
         if includes_self:
@@ -90,11 +90,14 @@ class GroupStatistics:
         return found
 
     def _ranks(
-        self, statistic: NDArray[np.float64], codes: NDArray[np.int64], side: str
+        self,
+        statistic: NDArray[np.float64],
+        codes: NDArray[np.int64],
+        side: Literal["left", "right"],
     ) -> NDArray[np.int64]:
         """Return where statistics would be in the values of their groups, from 0."""
         if len(self.starts) == 2:
-            return np.searchsorted(self.values, statistic, side)  # type: ignore[call-overload]
+            return np.searchsorted(self.values, statistic, side)
         edges = self.starts[codes], self.starts[codes + 1]
         return ranks_in_runs(self.values, *edges, statistic, side)
 

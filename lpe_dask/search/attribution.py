@@ -345,7 +345,7 @@ def _wanted(
     if groups is None or n_neighbors is None:
         most = n_neighbors or _NEAREST_ROWS
         return np.full(len(prepared), most), most
-    wanted, _ = groups.asked(prepared[:, -1])
+    wanted, _ = groups.of_rows(prepared[:, -1])
     return wanted, int(wanted.max(initial=1))
 
 

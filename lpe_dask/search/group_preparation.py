@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels import GroupPoints
 from lpe_dask.search.group_knots import GroupKnots
-from lpe_dask.search.preparation import Preparation, Scaling, settled
+from lpe_dask.search.preparation import Preparation, Scaling, clip_overflow
 
 #: Vectors of which a group has ones where nothing was learned of it; zeros for others.
 _FACTORS = ("divisor", "powers")
@@ -196,7 +196,7 @@ class GroupPreparations:
                 is_kept = (powers[self.is_known] != 0).any(axis=0)
                 prepared = prepared[:, is_kept] * powers[codes][:, is_kept]
                 leaves_out = not is_kept.all()
-        prepared = settled(prepared, numbers, leaves_out=leaves_out)
+        prepared = clip_overflow(prepared, numbers, leaves_out=leaves_out)
         prepared[~self.is_known[codes]] = np.nan
         return prepared
 

@@ -1,4 +1,4 @@
-"""What is asked of the rows of each group, where groups are searched each by itself."""
+"""K or the radius of each group, where groups are searched each by itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SearchGroups:
         known = (of for of in (self.n_neighbors, self.radii) if of is not None)
         return len(next(known))
 
-    def asked(
+    def of_rows(
         self, codes: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64] | NDArray[np.float64], NDArray[np.bool_]]:
         """Return K or the radius of rows, and which of them are measured.

@@ -105,17 +105,17 @@ class JoinSpec:
         self, queries: QueryTiles, space: Space
     ) -> KNearestAccumulator | CountAccumulator:
         """Return the empty state of some queries; see `kernels.accumulators`."""
-        asked: Any = self.n_listed_neighbors
-        if asked is None:
-            asked = self.statistic.radius or 0.0
+        wanted: Any = self.n_listed_neighbors
+        if wanted is None:
+            wanted = self.statistic.radius or 0.0
         if space.groups is not None and self.graph_neighbors is None:
-            asked, _ = space.groups.asked(
+            wanted, _ = space.groups.of_rows(
                 queries.to_input_order(queries.arrays.rows[:, -1])
             )
         if self.n_listed_neighbors is None:
-            return CountAccumulator(queries, space.basis, asked, self.statistic.enough)
+            return CountAccumulator(queries, space.basis, wanted, self.statistic.enough)
         return KNearestAccumulator(
-            queries, space.basis, asked, aggregation=self.statistic.aggregation,
+            queries, space.basis, wanted, aggregation=self.statistic.aggregation,
             with_numbers=self.graph_neighbors is not None,
         )  # fmt: skip
 

@@ -293,13 +293,15 @@ class Preparation:
                 is_kept = self.factor != 0
                 prepared = prepared[:, is_kept] * self.factor[is_kept]
         leaves_out = self.factor is not None and not self.factor.all()
-        return settled(prepared, numbers, leaves_out=leaves_out)
+        return clip_overflow(prepared, numbers, leaves_out=leaves_out)
 
 
-def settled(
+def clip_overflow(
     prepared: NDArray[np.float64], numbers: NDArray[np.generic], *, leaves_out: bool
 ) -> NDArray[np.float64]:
-    """Return prepared numbers as they are measured: see `Preparation.apply`.
+    """Return prepared numbers, those that overflowed as the largest float64.
+
+    See `Preparation.apply`; at least one column, of zeros if need be.
 
     Parameters
     ----------

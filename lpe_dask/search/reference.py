@@ -306,9 +306,9 @@ class Reference:
         assert self.space.groups is not None
         codes = np.unique(found.rows[:, -1].astype(np.float64))
         codes = codes[codes >= 0]
-        _, is_measured = self.space.groups.asked(codes)
-        asked = {*codes[is_measured].astype(int).tolist()}
-        if new := sorted(asked - self._typical.keys()):
+        _, is_measured = self.space.groups.of_rows(codes)
+        usable = {*codes[is_measured].astype(int).tolist()}
+        if new := sorted(usable - self._typical.keys()):
             sizes = self._typical_sizes()
             of_groups = compute(*typical_tasks_of_groups(new, searched, sizes))
             self._typical.update(zip(new, chain(*of_groups), strict=True))

@@ -75,7 +75,7 @@ class LearnsGroups:
         except ValueError as error:
             return str(error)
 
-    def of_bucket(self, rows: NDArray[np.floating], first: int, stop: int) -> Learned:
+    def of_bucket(self, rows: NDArray[np.floating], first: int, stop: int) -> LearnedGroups:
         """Return what is learned of the groups of a bucket.
 
         Parameters
@@ -96,21 +96,21 @@ class LearnsGroups:
                 continue
             firsts[group - first] = numbers[part.start]
             found.append(self.learn(rows[part], rows[part]))
-        return Learned.of(found, firsts, first)
+        return LearnedGroups.of(found, firsts, first)
 
-    def of_large(self, rows: da.Array, group: int) -> Learned:
+    def of_large(self, rows: da.Array, group: int) -> LearnedGroups:
         """Return what is learned of a group of many rows; computes."""
         if not self.is_known[group]:
-            return Learned.of([None], np.zeros((1, 1)), group)
+            return LearnedGroups.of([None], np.zeros((1, 1)), group)
         n_rows = rows.shape[0]
         which = np.arange(min(n_rows, SAMPLED_ROWS)) * n_rows // min(n_rows, SAMPLED_ROWS)
         (sample,) = compute(select_rows(rows, which))
         numbers = np.delete(sample[:1], self.categorical, axis=1).astype(np.float64)
-        return Learned.of([self.learn(rows, np.asarray(sample))], numbers, group)
+        return LearnedGroups.of([self.learn(rows, np.asarray(sample))], numbers, group)
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedGroups:
     """What was learned of some groups.
 
     Attributes
@@ -133,7 +133,7 @@ class Learned:
         found: Sequence[Preparation | str | None],
         rows: NDArray[np.float64],
         first_group: int,
-    ) -> Learned:
+    ) -> LearnedGroups:
         """Return what was found of groups, of each of which a row has the numbers."""
         why = {first_group + i: of for i, of in enumerate(found) if isinstance(of, str)}
         usable = [None if isinstance(of, str) else of for of in found]
@@ -178,7 +178,7 @@ def learn_group_preparations(
     )
     for i in np.flatnonzero(is_large).tolist():
         found[i] = learns.of_large(buckets.rows(i), edges[i][0])
-    parts = [found.get(i, Learned(b - a, None, {})) for i, (a, b) in enumerate(edges)]
+    parts = [found.get(i, LearnedGroups(b - a, None, {})) for i, (a, b) in enumerate(edges)]
     why = {group: of for part in parts for group, of in part.why.items()}
     first = next((part.first for part in parts if part.first is not None), None)
     if first is None:

@@ -113,7 +113,7 @@ class Space:
     ) -> QueryTiles:
         """Return prepared rows as tiles of queries; ``numbers`` as in `QueryTiles`."""
         if self.groups is not None:
-            _, is_measured = self.groups.asked(rows[:, -1].astype(np.float64))
+            _, is_measured = self.groups.of_rows(rows[:, -1].astype(np.float64))
             rows = np.where(is_measured[:, None], rows, np.nan)
         points = self.basis.points(rows)
         arrangement = ALGORITHMS[self.algorithm].tile(points, QueryTiles.TILE_ROWS)
