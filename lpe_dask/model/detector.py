@@ -445,7 +445,8 @@ class LPE(OutlierMixin, BaseEstimator):
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
             Rows to measure, or as in `fit`. Columns with names are found by name, where
-            such were fitted; otherwise by position.
+            such were fitted; otherwise by position: where names were fitted, those that are
+            measured come first, and those of ``by`` last.
         csv : dict, optional
             How CSV files are read: see `score`.
 
@@ -453,8 +454,10 @@ class LPE(OutlierMixin, BaseEstimator):
         -------
         statistic : array or Series of shape (n,)
             float64, of the kind of ``X``, with its index; lazy for Dask. NaN for a row that
-            is not measured (see `status`). With "nn_descent" it may be too large, but where
-            the p-value is at most ``recheck``, and raises as `score_samples` says.
+            is not measured (see `status`). Of a small group there is one where rows are
+            searched together and scaled alike, though no p-value. With "nn_descent" it may
+            be too large, but where the p-value is at most ``recheck``, and raises as
+            `score_samples` says.
         """
         return self._current().statistic(self._new_rows(X, csv))
 
@@ -608,8 +611,11 @@ class LPE(OutlierMixin, BaseEstimator):
         Returns
         -------
         status : array or Series of shape (n,)
-            "ok", "missing value" or "infinite value" (also beside a missing one); of the
-            kind of ``X``, categories in pandas and Dask frames; lazy for Dask.
+            "ok", "missing value" or "infinite value" (also beside a missing one); with
+            ``by``, of rows without these, "no group" where a value of ``by`` is missing,
+            "unknown group" where no nominal row has these values, and "small group". Rows
+            of the last two have a p-value with ``small_groups="pool"``. Of the kind of
+            ``X``, categories in pandas and Dask frames; lazy for Dask.
 
         Examples
         --------

@@ -383,7 +383,7 @@ class Fitted:
         own, kind = self.nominal_scores.known(), self.nominal
         names = ("p_value", "statistic", RowStatus.COLUMN)
         with lazy_scope() if kind.is_lazy else eager_scope():
-            if self._are_at_hand(own):
+            if self._has_all_results(own):
                 values = [own.series(kind, name, self.calibration) for name in names]
             else:
                 statistic, p_values = self.blocks()
@@ -545,12 +545,12 @@ class Fitted:
         """Return the "statistic" or the "p_value" of each nominal row, in their kind."""
         own, kind = self.nominal_scores.known(), self.nominal
         with lazy_scope() if kind.is_lazy else eager_scope():
-            if self._are_at_hand(own):
+            if self._has_all_results(own):
                 return own.series(kind, name, self.calibration)
             statistic, p_values = self.blocks()
             return kind.restore(statistic if name == "statistic" else p_values, name)
 
-    def _are_at_hand(self, own: NominalScores) -> bool:
+    def _has_all_results(self, own: NominalScores) -> bool:
         """Return whether results of a dask frame that was fitted are all known."""
         is_frame = self.nominal.frame is not None
         return is_frame and own.others is None and self.pool is None

@@ -44,7 +44,7 @@ from lpe_dask.model.certificate import (
 )
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.group_plan import NOT_DIVIDED, GroupPlan
-from lpe_dask.model.groups import FittedGroups, checking_groups
+from lpe_dask.model.groups import FittedGroups, refuse_unknown_groups
 from lpe_dask.model.labels import threshold
 from lpe_dask.model.learning.group_scaling import (
     LearnsGroups,
@@ -479,7 +479,7 @@ def _fitted(
         ),
         nominal=given.kind,
         division=division.kept(),
-        categories=checking_groups(table.categories, small_groups),
+        categories=refuse_unknown_groups(table.categories, small_groups),
         minima=table.minima,
         ranges=nominal.ranges,
         groups=groups,

@@ -142,7 +142,9 @@ class FittedGroups:
         return pd.Series(of_groups, dtype=dtype).mask(self.small.value)
 
 
-def checking_groups(categories: Categories | None, small_groups: str) -> Categories | None:
+def refuse_unknown_groups(
+    categories: Categories | None, small_groups: str
+) -> Categories | None:
     """Return categories whose groups refuse rows of others, if that is asked for."""
     if categories is None or categories.groups is None or small_groups != "error":
         return categories
