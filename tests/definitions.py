@@ -100,10 +100,8 @@ def radius_rule(n, d):
 
 
 def mean(values):
-    """The exact sum, rounded once, divided by the number; a constant's mean is itself."""
-    if min(values) == max(values):
-        return float(values[0])
-    return float(sum(Fraction(float(v)) for v in values)) / len(values)
+    """The exact mean, rounded once."""
+    return float(sum(Fraction(float(v)) for v in values) / len(values))
 
 
 def median(values):
@@ -124,13 +122,44 @@ def without_gaps(rows, nominal):
     ).reshape(len(rows), len(fill))
 
 
-def covariance(left, right, ddof):
-    """The exact sum of products of (rounded) differences from the means, rounded once."""
-    left_mean, right_mean = mean(left), mean(right)
-    total = Fraction(0)
-    for a, b in zip(left, right, strict=True):
-        total += Fraction(float(a) - left_mean) * Fraction(float(b) - right_mean)
-    return float(total) / (len(left) - ddof)
+def covariance(left, right, ddof, divisors=(1.0, 1.0)):
+    """The exact covariance of columns, each divided by a number, rounded once."""
+    left, right = (
+        [Fraction(float(x)) / Fraction(divisor) for x in column]
+        for column, divisor in zip((left, right), divisors, strict=True)
+    )
+    left_mean, right_mean = sum(left) / len(left), sum(right) / len(right)
+    total = sum(
+        (a - left_mean) * (b - right_mean) for a, b in zip(left, right, strict=True)
+    )
+    exact = total / max(1, len(left) - ddof)
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def covariances(nominal, scale):
+    """Those of all columns as a scale divides them, or, by quantiles, as it maps them."""
+    columns = np.transpose(nominal)
+    divisors = [1.0] * len(columns)
+    if scale in ("quantile", "minmax+quantile"):
+        columns = scaled(nominal, nominal, scale).T
+        divisors = [1.0] * len(columns)
+    elif scale is not None:
+        divisors = [divisor(column, scale) for column in columns]
+    return [
+        [covariance(a, b, 1, (u, v)) for b, v in zip(columns, divisors, strict=True)]
+        for a, u in zip(columns, divisors, strict=True)
+    ]
+
+
+def divisor(column, scale):
+    """What a linear scale divides a column by."""
+    low, high = float(min(column)), float(max(column))
+    if low == high:
+        return 1.0
+    return high - low if scale == "minmax" else math.sqrt(covariance(column, column, 0))
 
 
 def sampled_rows(nominal, n_sampled, seed=0):
@@ -263,8 +292,7 @@ def scaled(rows, nominal, scale, sample=None):
             elif scale == "minmax":
                 result[i, k] = (x - low) * (1.0 / (high - low))
             elif scale == "standard":
-                deviation = math.sqrt(covariance(column, column, ddof=0))
-                result[i, k] = (x - mean(column)) / deviation
+                result[i, k] = (x - mean(column)) / divisor(column, scale)
     return result
 
 

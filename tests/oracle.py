@@ -80,10 +80,8 @@ class Oracle:
             return None
         if "VI" in self.params:
             return np.array(definitions.cholesky(self.params["VI"]))
-        columns = self.scaled(self.learned).T
-        covariance = np.array(
-            [[definitions.covariance(a, b, 1) for b in columns] for a in columns]
-        )
+        scale = self.arguments["scale"]
+        covariance = np.array(definitions.covariances(self.learned, scale))
         deviations = np.sqrt(np.diag(covariance))
         correlation = covariance / (deviations[:, None] * deviations)
         return definitions.cholesky_of_inverse(correlation.tolist()) / deviations[:, None]

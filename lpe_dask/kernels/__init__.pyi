@@ -11,7 +11,6 @@ from .blocks import Block as Block
 from .blocks import as_float32_if_exact as as_float32_if_exact
 from .compilation import compiler as compiler
 from .compilation import search_work as search_work
-from .exact_sums import Totals as Totals
-from .exact_sums import rounded_sum_of_products as rounded_sum_of_products
+from .exact_moments import Moments as Moments
 from .neighbor_graph import NeighborGraph as NeighborGraph
 from .runs import ranks_in_runs as ranks_in_runs

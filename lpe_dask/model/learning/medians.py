@@ -1,11 +1,12 @@
 """Learn the medians of columns with gaps: exact, and the same bits for any chunks.
 
-    rows --blocks--> how many values are below, at and between thresholds --> where it lies
-    rows --blocks--> the values between two thresholds --client--> the median
+    block --> values near the median of a sample, and how many are below and above these
+              +--> how many are below, at and between thresholds --added--> where it lies
+              +--> the values between two thresholds --client--> the median
 
-Thresholds are first the values of a sample about its own median, between which few values
-of the whole are. Where these are still too many, or the median is elsewhere, the next ones
-divide what is left evenly.
+Thresholds are the values of a sample about its own median, between which few values of the
+whole are, so that one reading finds it. Where these are still too many, or the median is
+elsewhere, rows are read again, by thresholds that divide what is left evenly.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ _FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 #: A column, and two numbers as `_ordered` has them, both excluded.
 _Interval = tuple[int, int, int]
+
+
+#: How many values of a column are below, at, and between thresholds; and those between the
+#: outermost that are at none, ascending.
+_Near = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,47 +93,79 @@ class _Target:
         return np.arange(self.low + step, self.high, step)
 
 
-def learn_medians(
-    rows: Any, sample: NDArray[np.generic], columns: Sequence[str]
-) -> NDArray[np.float64]:
-    """Return the median of the values of each column that are not missing; computes.
+@dataclass(frozen=True, slots=True)
+class Medians:
+    """Finds the median of the values of each column that are not missing.
 
-    That is the mean of the two in the middle where their number is even.
+    That is the mean of the two in the middle where their number is even. Rows have no inf;
+    those of Dask have known chunks and one chunk of columns.
 
-    Parameters
+    Attributes
     ----------
-    rows : dask array or ndarray of shape (n_rows, n_columns)
-        Without inf, with known chunks and one chunk of columns.
-    sample : ndarray of shape (n_sampled, n_columns)
-        Some such rows; which ones decides only how fast it is.
+    thresholds : list of ndarray
+        Of each column, ascending.
     columns : sequence of str
         What to call the columns in an error.
-
-    Raises
-    ------
-    ValueError
-        Naming the columns of which all values are missing.
     """
-    if isinstance(rows, np.ndarray):
+
+    thresholds: list[NDArray[np.int64]]
+    columns: Sequence[str]
+
+    @classmethod
+    def near(cls, sample: NDArray[np.generic], columns: Sequence[str]) -> Medians:
+        """Return what looks near the medians of a sample, of shape (n_sampled, n_columns).
+
+        Which rows are sampled decides only how fast it is.
+        """
+        return cls([_about_the_median(column) for column in sample.T], columns)
+
+    def of_array(self, rows: NDArray[np.generic]) -> NDArray[np.float64]:
+        """Return the medians of rows that are here.
+
+        Raises
+        ------
+        ValueError
+            Naming the columns of which all values are missing.
+        """
         ordered = [np.sort(_ordered(column)) for column in rows.T]
-        _check_not_empty(columns, list(map(len, ordered)))
+        _check_not_empty(self.columns, list(map(len, ordered)))
         found = [of[[(len(of) - 1) // 2, len(of) // 2]] for of in ordered]
         return _middle(_floats(np.concatenate(found)))
-    first = [_about_the_median(column) for column in sample.T]
-    counts = _counted(rows, first, [(i, _FIRST, _LAST) for i in range(len(columns))])
-    sizes = [int(of.sum()) for of in counts]
-    _check_not_empty(columns, sizes)
-    targets = [
-        _Target(i, rank).narrowed(first[i], counts[i])
-        for i, n in enumerate(sizes)
-        for rank in ((n - 1) // 2, n // 2)
-    ]
-    while wide := [i for i, of in enumerate(targets) if of.n_left > MAX_VALUES]:
-        thresholds = [targets[i].even_thresholds() for i in wide]
-        counts = _counted(rows, thresholds, [targets[i].interval for i in wide])
-        for i, *found in zip(wide, thresholds, counts, strict=True):
-            targets[i] = targets[i].narrowed(*found)
-    return _middle(_floats(_collected(rows, targets)))
+
+    def task(self, rows: da.Array) -> Delayed:
+        """Return a task that reads each block once, for `found`."""
+        name = f"lpe-median-{uuid4().hex}"
+        asked = to_task(self.thresholds, "lpe-thresholds")
+        places = range(rows.numblocks[0])
+        near = {f"{name}-{i}": (_near, (rows.name, i, 0), asked.key) for i in places}
+        counts = {f"{name}-count-{i}": (_counts_of, key) for i, key in enumerate(near)}
+        added, keys = merge_tasks(f"{name}-add", [*counts], _added, _ADDED_BLOCKS)
+        targets = {f"{name}-targets": (_targets, keys, asked.key)}
+        (aim,) = targets
+        values = {f"{name}-of-{i}": (_values_near, key, aim) for i, key in enumerate(near)}
+        joined, left = merge_tasks(f"{name}-join", [*values], _joined, _ADDED_BLOCKS)
+        last = {f"{name}-all": (_with_targets, aim, left)}
+        tasks = near | counts | added | targets | values | joined | last
+        graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, asked])
+        return Delayed(f"{name}-all", graph, layer=name)
+
+    def found(self, rows: da.Array, result: tuple[Any, ...]) -> NDArray[np.float64]:
+        """Return the medians by the result of the task; computes, if they are not there.
+
+        Raises
+        ------
+        ValueError
+            As `of_array`.
+        """
+        sizes, targets, values = result
+        _check_not_empty(self.columns, sizes)
+        targets = [_among(*of) for of in zip(targets, values, strict=True)]
+        while wide := [i for i, of in enumerate(targets) if of.n_left > MAX_VALUES]:
+            thresholds = [targets[i].even_thresholds() for i in wide]
+            counts = _counted(rows, thresholds, [targets[i].interval for i in wide])
+            for i, *of in zip(wide, thresholds, counts, strict=True):
+                targets[i] = targets[i].narrowed(*of)
+        return _middle(_floats(_collected(rows, targets)))
 
 
 def _check_not_empty(columns: Sequence[str], sizes: Sequence[int]) -> None:
@@ -149,6 +187,13 @@ def _about_the_median(column: NDArray[np.generic]) -> NDArray[np.int64]:
     values = np.sort(_ordered(column))
     start = max(0, (len(values) - N_THRESHOLDS) // 2)
     return np.unique(values[start : start + N_THRESHOLDS])
+
+
+def _among(target: _Target, values: NDArray[np.int64]) -> _Target:
+    """Return a target as found if all values are there that it is one of."""
+    if target.n_left == 0 or len(values) != target.n_left:
+        return target
+    return replace(target, n_left=0, found=int(np.sort(values)[target.rank]))
 
 
 def _counted(
@@ -209,16 +254,70 @@ def _count(
 ) -> list[NDArray[np.int64]]:
     counts = []
     for thresholds, interval in asked:
-        numbers = _within(rows, interval)
-        # Twice the thresholds below a value, and one more if it is at one itself.
-        below = np.searchsorted(thresholds, numbers, side="left")
-        up_to = np.searchsorted(thresholds, numbers, side="right")
-        counts.append(np.bincount(below + up_to, minlength=2 * len(thresholds) + 1))
+        places = _places(_within(rows, interval), thresholds)
+        counts.append(np.bincount(places, minlength=2 * len(thresholds) + 1))
     return counts
+
+
+def _places(numbers: NDArray[np.int64], thresholds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return twice the thresholds below a value, and one more if it is at one itself."""
+    below = np.searchsorted(thresholds, numbers, side="left")
+    return below + np.searchsorted(thresholds, numbers, side="right")
 
 
 def _added(counts: list[list[NDArray[np.int64]]]) -> list[NDArray[np.int64]]:
     return [np.sum(of, axis=0) for of in zip(*counts, strict=True)]
+
+
+def _near(rows: NDArray[np.generic], thresholds: list[NDArray[np.int64]]) -> list[_Near]:
+    near = []
+    for column, of in zip(rows.T, thresholds, strict=True):
+        numbers = _ordered(column)
+        places = _places(numbers, of)
+        is_near = (places > 0) & (places < 2 * len(of)) & (places % 2 == 0)
+        counts = np.bincount(places, minlength=2 * len(of) + 1)
+        near.append((counts, np.sort(numbers[is_near])))
+    return near
+
+
+def _counts_of(near: list[_Near]) -> list[NDArray[np.int64]]:
+    return [counts for counts, _ in near]
+
+
+def _targets(
+    counts: list[list[NDArray[np.int64]]], thresholds: list[NDArray[np.int64]]
+) -> tuple[list[int], list[_Target]]:
+    """Return how many values each column has, and the two of it that are looked for."""
+    added = _added(counts)
+    sizes = [int(of.sum()) for of in added]
+    return sizes, [
+        _Target(i, rank).narrowed(thresholds[i], added[i]) if n else _Target(i, 0, n_left=0)
+        for i, n in enumerate(sizes)
+        for rank in ((n - 1) // 2, n // 2)
+    ]
+
+
+def _values_near(
+    near: list[_Near], aim: tuple[list[int], list[_Target]]
+) -> list[NDArray[np.int64]]:
+    values = []
+    for target in aim[1]:
+        numbers = near[target.column][1]
+        is_few = 0 < target.n_left <= MAX_VALUES
+        start = np.searchsorted(numbers, target.low, side="right")
+        stop = np.searchsorted(numbers, target.high, side="left")
+        values.append(numbers[start:stop] if is_few else numbers[:0])
+    return values
+
+
+def _joined(values: list[list[NDArray[np.int64]]]) -> list[NDArray[np.int64]]:
+    return [np.concatenate(of) for of in zip(*values, strict=True)]
+
+
+def _with_targets(
+    aim: tuple[list[int], list[_Target]], values: list[list[NDArray[np.int64]]]
+) -> tuple[Any, ...]:
+    return *aim, _joined(values)
 
 
 def _between(

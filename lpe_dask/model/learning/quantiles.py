@@ -1,6 +1,7 @@
-"""Learn the knots of quantile scales from a sample of the nominal rows.
+"""Find the knots of quantile scales in a sample of the nominal rows.
 
-    rows --take--> sample --client--> knots of each column
+    number of rows --sampled_numbers--> which rows are sampled --column_facts--> sample
+    sample --knots_of--> knots of each column
 
 Which rows are sampled depends on how many there are and the seed alone, so knots are the
 same for any chunks.
@@ -8,15 +9,10 @@ same for any chunks.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask import dask_array as da
 from lpe_dask.search import QuantileKnots
-from lpe_dask.tables import select_rows
-from lpe_dask.tasks import compute, freeze
 
 #: Most rows of the sample, and most numbers. A share among so many rows is off by 0.0016
 #: (one standard error); of more than 83 columns fewer are sampled.
@@ -26,35 +22,40 @@ MAX_SAMPLED_ROWS, MAX_NUMBERS = 100_000, 2**23
 MAX_KNOTS = 1000
 
 
-def learn_knots(
-    rows: da.Array | NDArray[Any],
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
-    seed: int | None,
-) -> QuantileKnots:
-    """Return the knots of the nominal rows; computes.
+def sampled_numbers(
+    n_rows: int, n_features: int, seed: int | None
+) -> NDArray[np.int64] | None:
+    """Return the numbers of the rows that are sampled, ascending; None: of all.
 
     Parameters
     ----------
-    rows : dask array of shape (n_rows, n_features)
-        Finite, with known chunks and one chunk of features.
+    n_rows, n_features : int
+    seed : int, optional
+        None: as for 0.
+    """
+    n_wide = max(MAX_KNOTS, MAX_NUMBERS // max(1, n_features))
+    n_sampled = min(n_rows, MAX_SAMPLED_ROWS, n_wide)
+    if n_sampled == n_rows:
+        return None
+    rng = np.random.default_rng(int(seed or 0))
+    drawn = rng.choice(n_rows, n_sampled, replace=False, shuffle=False)
+    chosen: NDArray[np.int64] = np.sort(drawn)
+    return chosen
+
+
+def knots_of(
+    sample: NDArray[np.generic], low: NDArray[np.float64], high: NDArray[np.float64]
+) -> QuantileKnots:
+    """Return the knots of the nominal rows.
+
+    Parameters
+    ----------
+    sample : ndarray of shape (n_sampled, n_features)
+        Of the rows, finite.
     low, high : ndarray of shape (n_features,)
         Of all rows.
-    seed : int, optional
-        Of the sample; None: as for 0.
     """
-    n_rows, n_features = rows.shape
-    n_wide = max(MAX_KNOTS, MAX_NUMBERS // n_features)
-    n_sampled = min(n_rows, MAX_SAMPLED_ROWS, n_wide)
-    if n_sampled < n_rows:
-        rng = np.random.default_rng(int(seed or 0))
-        drawn = rng.choice(n_rows, n_sampled, replace=False, shuffle=False)
-        chosen = np.sort(drawn)
-        is_here = isinstance(rows, np.ndarray)
-        rows = rows[chosen] if is_here else select_rows(rows, chosen)
-    sample = rows
-    if not isinstance(rows, np.ndarray):  # under keys of its own, as it is fused
-        (sample,) = compute(freeze(rows, "lpe-sample"))
+    n_sampled = len(sample)
     columns = zip(sample.T, low.tolist(), high.tolist(), strict=True)
     ended = [
         _with_ends(_knots(column), least, most, 2 * n_sampled)

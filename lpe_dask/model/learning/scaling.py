@@ -3,53 +3,41 @@
 Rows are a dask array, of which results are computed, or within a task those of a group, an
 array of NumPy.
 
-    rows (n, d) --blocks--> exact partial sums --added--> rounded once on the client
+    rows (n, d) --one reading--> ColumnFacts --client--> scaling, weights, matrix
 
-Ranges are exact in any order: Dask's own reductions learn them. Means and covariances go
-through exact sums (kernels/exact_sums.py): floating-point sums would change with chunks.
+Ranges are exact in any order. Means and covariances are fractions of exact sums, rounded
+once (kernels/exact_moments.py): floating-point sums would change with chunks. What a metric
+learns of rows by quantiles takes another reading, once these are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import numpy as np
-from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.kernels import Totals, rounded_sum_of_products
-from lpe_dask.model.learning.medians import learn_medians
+from lpe_dask.model.learning.column_facts import AskedFacts, ColumnFacts, read_facts
+from lpe_dask.model.learning.medians import Medians
 from lpe_dask.model.learning.metrics import (
     learned_mahalanobis_matrix,
     mahalanobis_matrix,
     validate_metric_param,
 )
-from lpe_dask.model.learning.quantiles import learn_knots
+from lpe_dask.model.learning.quantiles import knots_of
 from lpe_dask.model.lpe_parameters import SCALES
 from lpe_dask.search import Preparation, QuantileKnots, Scaling
-from lpe_dask.tasks import compute, merge_tasks, new_array, to_task
+from lpe_dask.tasks import new_array, to_task
 
 #: A dask array, or one of NumPy, of shape (n_rows, n_columns).
 Rows = Any
 
-#: Totals that are made at once, which take a KiB each until then.
-SUMMED_PAIRS = 256
-
-#: Numbers that are multiplied one by one.
-_Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
-
 #: Significant bits of a learned weight.
 LEARNED_BITS = 24
-
-#: Blocks whose exact sums one task adds: the client adds up one array for so many.
-SUMMED_BLOCKS = 8
 
 
 def learn_preparation(
@@ -62,6 +50,7 @@ def learn_preparation(
     random_state: int | None = None,
     sample: NDArray[np.generic] | None = None,
     group_role: str | None = None,
+    known: ColumnFacts | None = None,
 ) -> Preparation:
     """Learn the scaling and the metric from the nominal rows; computes.
 
@@ -83,6 +72,8 @@ def learn_preparation(
     group_role : {"separates", "dropped"}, optional
         What the last one of the categorical columns does, if it has the numbers of groups,
         which ``columns`` and weights leave out: it separates rows, or is dropped.
+    known : ColumnFacts, optional
+        What is known of the columns of numbers of these rows.
 
     Raises
     ------
@@ -92,19 +83,23 @@ def learn_preparation(
     """
     codes = tuple(categorical)
     categorical = codes if group_role is None else codes[:-1]
-    numbers, names, fill = rows, list(columns), None
+    numbers, names = rows, list(columns)
     if codes:
         numbers = _numbers_only(rows, codes)
         names = [columns[i] for i in range(len(columns)) if i not in codes]
-    if sample is not None:
-        fill = learn_medians(numbers, np.delete(sample, codes, axis=1), names)
-        numbers = _filled(numbers, fill)
     given = None
     if metric != "geodesic":
         n_forms = len(SCALES[scale].forms)
         given = validate_metric_param(metric, metric_params, len(columns), n_forms)
+    asked = AskedFacts.of(scale, metric, metric_params)
+    gaps = None if sample is None else Medians.near(np.delete(sample, codes, 1), names)
+    facts = read_facts(numbers, asked, known, gaps, random_state).filled()
+    fill = facts.medians
+    if fill is not None:
+        numbers = _filled(numbers, fill)
+    learned = _Columns(numbers, names, facts)
     if metric == "mahalanobis":
-        mapped = _learn_mahalanobis(numbers, scale, given, names, random_state)
+        mapped = _learn_mahalanobis(learned, scale, given)
         if group_role is None:
             return mapped
         return replace(mapped, categorical=codes, **_roles(group_role))
@@ -120,9 +115,7 @@ def learn_preparation(
         of_codes = np.append(of_codes, 1.0)
     scaling, weights = Scaling(), np.ones(0)
     if numbers.shape[1] > 0:
-        scaling, weights = _learn_weights(
-            numbers, scale, metric, given, names, random_state
-        )
+        scaling, weights = _learn_weights(learned, scale, metric, given)
     prepared = _prepared_with(scaling, weights, codes, of_codes)
     return replace(prepared, fill=fill, **_roles(group_role))
 
@@ -147,15 +140,14 @@ def learn_map(
     Parameters as for `learn_preparation`, the last one of ``categorical`` of which has the
     numbers of groups.
     """
-    numbers, fill = _numbers_only(rows, tuple(categorical)), None
+    numbers, codes = _numbers_only(rows, tuple(categorical)), tuple(categorical)
     names = [columns[i] for i in range(len(columns)) if i not in categorical]
-    if sample is not None:
-        fill = learn_medians(numbers, np.delete(sample, categorical, axis=1), names)
-        numbers = _filled(numbers, fill)
-    scaling = Scaling()
+    gaps = None if sample is None else Medians.near(np.delete(sample, codes, 1), names)
+    asked, scaling = AskedFacts.of(scale, "euclidean", None), Scaling()
+    facts = read_facts(numbers, asked, None, gaps, random_state).filled()
     if numbers.shape[1] > 0:
-        scaling = learn_scaling(numbers, scale, names, random_state)
-    return Preparation(scaling, categorical=tuple(categorical), fill=fill)
+        scaling = _scaling_of(_Columns(numbers, names, facts), scale)
+    return Preparation(scaling, categorical=codes, fill=facts.medians)
 
 
 def learn_metric(
@@ -215,23 +207,21 @@ def _mapped(rows: Rows, mapped: Preparation) -> da.Array:
 
 
 def _learn_weights(
-    rows: Rows,
+    columns: _Columns,
     scale: str | None,
     metric: str,
     given: NDArray[np.float64] | None,
-    columns: Sequence[str],
-    random_state: int | None,
 ) -> tuple[Scaling, NDArray[np.float64]]:
-    """Return the forms of columns that are numbers, and their weights; computes."""
+    """Return the forms of columns that are numbers, and their weights; may compute."""
     forms = SCALES[scale].forms
-    labels = [f"{column}{form}" for form in forms for column in columns]
+    labels = [f"{column}{form}" for form in forms for column in columns.names]
     if metric == "seuclidean" and given is None:
         # Variances make up for linear scales; what these learn cancels out.
         kept = scale if SCALES[scale].has_quantiles else None
-        scaling, _ = fit_weights(rows, kept, columns, random_state)
-        variances = learn_variances(_scaled(rows, scaling), labels)
-        return scaling, learned_weights(variances, labels)
-    scaling, weights = fit_weights(rows, scale, columns, random_state)
+        scaling, _ = _weights_of(columns, kept)
+        scaled = columns if kept is None else columns.scaled(scaling, labels)
+        return scaling, learned_weights(scaled.variances(ddof=1), labels)
+    scaling, weights = _weights_of(columns, scale)
     if given is None:
         return scaling, weights
     is_weight = metric != "seuclidean"  # else a variance
@@ -263,17 +253,19 @@ def _prepared_with(
 
 
 def _learn_mahalanobis(
-    rows: Rows,
-    scale: str | None,
-    given: NDArray[np.float64] | None,
-    columns: Sequence[str],
-    random_state: int | None,
+    columns: _Columns, scale: str | None, given: NDArray[np.float64] | None
 ) -> Preparation:
-    scaling = learn_scaling(rows, scale, columns, random_state)
+    scaling = _scaling_of(columns, scale)
     if given is not None:
         return Preparation(scaling, mahalanobis_matrix(given))
-    labels = [f"{column}{form}" for form in SCALES[scale].forms for column in columns]
-    covariance, is_constant = learn_covariance(_scaled(rows, scaling))
+    chosen, divisors = SCALES[scale], None
+    labels = [f"{name}{form}" for form in chosen.forms for name in columns.names]
+    if chosen.has_quantiles:
+        columns = columns.scaled(scaling, labels)
+    elif chosen.linear is not None:
+        divisors = LINEAR_FORMS[chosen.linear].divisors(columns)
+    assert columns.facts.moments is not None
+    covariance, is_constant = columns.facts.moments.covariance(1, divisors)
     matrix = learned_mahalanobis_matrix(covariance, is_constant, labels)
     return Preparation(scaling, matrix)
 
@@ -321,41 +313,27 @@ def check_determined(n_rows: int, n_features: int) -> None:
         )
 
 
-def fit_weights(
-    rows: Rows,
-    scale: str | None,
-    columns: Sequence[str],
-    random_state: int | None = None,
+def _weights_of(
+    columns: _Columns, scale: str | None
 ) -> tuple[Scaling, NDArray[np.float64]]:
-    """Learn the forms of columns and their weights from the nominal rows; computes.
+    """Return the forms of columns and their weights.
 
-    Parameters
-    ----------
-    rows : dask array of shape (n_rows, n_features)
-        Finite, with known chunks and one chunk of features.
-    scale : {None, "minmax", "standard", "quantile", "minmax+quantile"}
-        A key of `SCALES`.
-        Squared differences are multiplied by ``1 / (max - min)**2``, or by ``1 / variance``
-        with ddof 0, or are those of a line through knots; see `search.quantile_scale`. A
-        constant column keeps its unit. With both forms, those of all columns by knots come
-        last.
-    columns : sequence of str
-        What to call the columns in an error.
-    random_state : int, optional
-        Decides from which rows quantiles are learned, if there are many; None: as for 0.
+    Squared differences are multiplied by ``1 / (max - min)**2``, or by ``1 / variance``
+    with ddof 0, or are those of a line through knots; see `search.quantile_scale`. A
+    constant column keeps its unit. With both forms, those of all columns by knots come
+    last.
 
     Raises
     ------
     ValueError
         Naming columns whose range or deviation is no usable float64.
     """
-    chosen, numbers = SCALES[scale], _Columns(rows, columns)
-    weights = []
+    chosen, weights = SCALES[scale], []
     if chosen.linear is not None:
-        weights.append(LINEAR_FORMS[chosen.linear].weights(numbers))
+        weights.append(LINEAR_FORMS[chosen.linear].weights(columns))
     if chosen.linear is None or chosen.has_quantiles:
-        weights.append(np.ones(rows.shape[1]))
-    knots = numbers.knots(random_state) if chosen.has_quantiles else None
+        weights.append(np.ones(len(columns.names)))
+    knots = columns.knots if chosen.has_quantiles else None
     return Scaling(knots=knots, has_both=len(weights) == 2), np.concatenate(weights)
 
 
@@ -367,64 +345,117 @@ def learn_scaling(
 ) -> Scaling:
     """Learn what takes rows to scaled units, before a matrix; computes.
 
-    As `fit_weights`, but that columns become ``(x - min) * (1 / (max - min))`` or ``(x -
-    mean) / std``.
+    Columns become ``(x - min) * (1 / (max - min))`` or ``(x - mean) / std``; or values on
+    lines through knots; see `search.quantile_scale`.
+
+    Parameters
+    ----------
+    rows : dask array of shape (n_rows, n_features)
+        Finite, with known chunks and one chunk of features.
+    scale : {None, "minmax", "standard", "quantile", "minmax+quantile"}
+        A key of `SCALES`.
+    columns : sequence of str
+        What to call the columns in an error.
+    random_state : int, optional
+        Decides from which rows quantiles are learned, if there are many; None: as for 0.
+
+    Raises
+    ------
+    ValueError
+        Naming columns whose range or deviation is no usable float64.
     """
-    chosen, numbers = SCALES[scale], _Columns(rows, columns)
-    knots = numbers.knots(random_state) if chosen.has_quantiles else None
+    asked = AskedFacts.of(scale, "euclidean", None)
+    facts = read_facts(rows, asked, random_state=random_state)
+    return _scaling_of(_Columns(rows, columns, facts), scale)
+
+
+def _scaling_of(columns: _Columns, scale: str | None) -> Scaling:
+    chosen = SCALES[scale]
+    knots = columns.knots if chosen.has_quantiles else None
     if chosen.linear is None:
         return Scaling(knots=knots)
-    mapped = LINEAR_FORMS[chosen.linear].scaling(numbers)
+    mapped = LINEAR_FORMS[chosen.linear].scaling(columns)
     return replace(mapped, knots=knots, has_both=chosen.has_quantiles)
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """What linear forms are learned from, each computed when it is first asked for."""
+    """Columns of numbers and what is known of them, checked when it is first asked for.
+
+    Attributes
+    ----------
+    rows : dask array or ndarray of shape (n_rows, n_columns)
+        Without gaps.
+    names : sequence of str
+    facts : ColumnFacts
+    """
 
     rows: Rows
     names: Sequence[str]
+    facts: ColumnFacts
 
     @cached_property
     def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The least and the largest values."""
-        return _usable_ranges(self.rows, self.names)
+        low, high = self.facts.low, self.facts.high
+        assert low is not None
+        assert high is not None
+        with np.errstate(over="ignore", divide="ignore"):
+            extent = np.where(low == high, 1.0, 1.0 / (high - low))
+        _check_float_range(extent, self.names, "range")
+        return low, high
+
+    def variances(self, ddof: int) -> NDArray[np.float64]:
+        """Return the variance of each column; 1 for a constant one."""
+        assert self.facts.moments is not None
+        variances, is_constant = self.facts.moments.variances(ddof)
+        variances = np.where(is_constant, 1.0, variances)
+        _check_float_range(variances, self.names, "variance")
+        return variances
 
     @cached_property
-    def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Means and variances."""
-        center, variances = learn_moments(self.rows, ddof=0)
-        _check_float_range(variances, self.names, "variance")
-        return center, variances
+    def knots(self) -> QuantileKnots:
+        """The lines of a form by quantiles."""
+        assert self.facts.sample is not None
+        return knots_of(self.facts.sample, *self.ranges)
 
-    def knots(self, random_state: int | None) -> QuantileKnots:
-        """Return the lines of a form by quantiles; computes."""
-        return learn_knots(self.rows, *self.ranges, random_state)
+    def scaled(self, scaling: Scaling, names: Sequence[str]) -> _Columns:
+        """Return the columns of scaled rows, with their moments; computes."""
+        rows = _scaled(self.rows, scaling)
+        asked = AskedFacts(moments=True, products=True)
+        return _Columns(rows, names, read_facts(rows, asked))
 
 
 def _range_weights(columns: _Columns) -> NDArray[np.float64]:
-    low, high = columns.ranges
-    ranges = np.where(low == high, 1.0, high - low)
+    ranges = _range_divisors(columns)
     with np.errstate(over="ignore", under="ignore"):
         return learned_weights(ranges * ranges, columns.names)
 
 
 def _range_scaling(columns: _Columns) -> Scaling:
+    return Scaling(columns.ranges[0], 1.0 / _range_divisors(columns))
+
+
+def _range_divisors(columns: _Columns) -> NDArray[np.float64]:
     low, high = columns.ranges
-    return Scaling(low, 1.0 / np.where(low == high, 1.0, high - low))
+    return np.where(low == high, 1.0, high - low)
 
 
 def _variance_weights(columns: _Columns) -> NDArray[np.float64]:
-    return learned_weights(columns.moments[1], columns.names)
+    return learned_weights(columns.variances(ddof=0), columns.names)
 
 
 def _variance_scaling(columns: _Columns) -> Scaling:
-    center, variances = columns.moments
-    return Scaling(center, divisor=np.sqrt(variances))
+    assert columns.facts.moments is not None
+    return Scaling(columns.facts.moments.means(), divisor=_deviations(columns))
+
+
+def _deviations(columns: _Columns) -> NDArray[np.float64]:
+    return np.sqrt(columns.variances(ddof=0))
 
 
 class LinearForm(NamedTuple):
-    """A linear form of columns, twice: as weights of squares, and as a map of rows.
+    """A linear form of columns: as weights of squares, as a map of rows, and its divisors.
 
     Attributes
     ----------
@@ -432,28 +463,20 @@ class LinearForm(NamedTuple):
         Returns the weights of squared differences; what a matrix follows needs the map.
     scaling : callable
         Returns the same as a map of rows, which centers them, too.
+    divisors : callable
+        Returns what the map divides columns by.
     """
 
     weights: Callable[[_Columns], NDArray[np.float64]]
     scaling: Callable[[_Columns], Scaling]
+    divisors: Callable[[_Columns], NDArray[np.float64]]
 
 
 #: What a linear form is learned from -> the form.
 LINEAR_FORMS = {
-    "ranges": LinearForm(_range_weights, _range_scaling),
-    "variances": LinearForm(_variance_weights, _variance_scaling),
+    "ranges": LinearForm(_range_weights, _range_scaling, _range_divisors),
+    "variances": LinearForm(_variance_weights, _variance_scaling, _deviations),
 }
-
-
-def learn_variances(rows: Rows, columns: Sequence[str]) -> NDArray[np.float64]:
-    """Return the variances (ddof 1) of finite rows, of shape (n_features,); computes.
-
-    1 for a constant column. Raises ValueError, naming the columns, where one is no usable
-    float64.
-    """
-    _, variances = learn_moments(rows, ddof=1)
-    _check_float_range(variances, columns, "variance")
-    return variances
 
 
 def learned_weights(
@@ -508,88 +531,6 @@ def _check_float_range(
         )
 
 
-def _usable_ranges(
-    rows: Rows, columns: Sequence[str]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the least and the largest values, checked; computes."""
-    low, high = _ranges(rows)
-    with np.errstate(over="ignore", divide="ignore"):
-        _check_float_range(np.where(low == high, 1.0, 1.0 / (high - low)), columns, "range")
-    return low, high
-
-
-def _ranges(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    if isinstance(rows, np.ndarray):
-        return rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
-    values = rows.astype(np.float64)
-    low, high = compute(values.min(axis=0), values.max(axis=0))
-    return np.asarray(low), np.asarray(high)
-
-
-def _learn_centers(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the means, and which columns are constant; computes.
-
-    A mean is the exact sum, rounded to float64, divided by the number of rows. That of a
-    constant column is its value, without the rounding.
-    """
-    low, high = _ranges(rows)
-    means = _exact_sum(rows, _pairs_of_columns) / rows.shape[0]
-    constant = low == high
-    return np.where(constant, low, means), constant
-
-
-def learn_moments(rows: Rows, ddof: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean and the variance of each column, of shape (n_features,); computes.
-
-    A variance is the exact sum of the squares of ``x - mean`` (each difference rounded to
-    float64), rounded and divided by ``n_rows - ddof``; 1 for a constant column.
-    """
-    center, constant = _learn_centers(rows)
-    totals = _exact_sum(rows, _pairs_of_squares, center)
-    return center, np.where(constant, 1.0, totals / max(1, rows.shape[0] - ddof))
-
-
-def learn_covariance(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the covariance (ddof 1), and which columns are constant; computes.
-
-    Products of differences from the mean, summed as in `learn_moments`, of shape
-    (n_features, n_features); exactly 0 for a constant column, and for others whose variance
-    is too small for float64. A block's sums take about ``32 * d * (d + 1)`` bytes for d
-    columns, and more where magnitudes differ much; so do those of `SUMMED_BLOCKS` blocks
-    each.
-    """
-    n_rows, n_features = rows.shape
-    center, is_constant = _learn_centers(rows)
-    pairs = np.tril_indices(n_features)
-    sums = _exact_sum(rows, _pairs_of_products, center)
-    covariance = np.empty((n_features, n_features))
-    covariance[pairs] = sums / max(1, n_rows - 1)
-    covariance.T[pairs] = covariance[pairs]
-    return covariance, is_constant
-
-
-def _exact_sum(
-    rows: Rows, pairs: Callable[..., Iterator[_Pair]], *arguments: Any
-) -> NDArray[np.float64]:
-    """Compute the sums of products of every block, add them exactly, and round them once.
-
-    ``pairs`` yields what is multiplied and added, of rows and the arguments.
-    """
-    if isinstance(rows, np.ndarray):
-        return np.array([rounded_sum_of_products(*of) for of in pairs(rows, *arguments)])
-    name = f"lpe-sums-{uuid4().hex}"
-    of_blocks = {
-        f"{name}-of-{i}": (_totals, (rows.name, i, 0), pairs, *arguments)
-        for i in range(rows.numblocks[0])
-    }
-    merged, keys = merge_tasks(name, list(of_blocks), Totals.add, SUMMED_BLOCKS)
-    tasks = of_blocks | merged | {f"{name}-all": (Totals.add, keys)}
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
-    total: Totals
-    (total,) = compute(Delayed(f"{name}-all", graph, layer=name))
-    return total.as_floats()
-
-
 # The functions below run inside tasks: NumPy in, NumPy out.
 
 
@@ -603,42 +544,3 @@ def _apply(scaling: Scaling, rows: NDArray[np.generic]) -> NDArray[np.float64]:
 
 def _prepare(preparation: Preparation, rows: NDArray[np.generic]) -> NDArray[np.float64]:
     return preparation.apply(rows)
-
-
-def _pairs_of_columns(rows: NDArray[np.generic]) -> Iterator[_Pair]:
-    """Yield what is multiplied and added for the sums of columns."""
-    ones = np.ones(len(rows))
-    for column in np.ascontiguousarray(rows.astype(np.float64).T):
-        yield column, ones
-
-
-def _pairs_of_squares(
-    rows: NDArray[np.generic], mean: NDArray[np.float64]
-) -> Iterator[_Pair]:
-    for column in _differences(rows, mean):
-        yield column, column
-
-
-def _pairs_of_products(
-    rows: NDArray[np.generic], mean: NDArray[np.float64]
-) -> Iterator[_Pair]:
-    columns = _differences(rows, mean)
-    for i, column in enumerate(columns):
-        for other in columns[: i + 1]:
-            yield column, other
-
-
-def _totals(
-    rows: NDArray[np.generic], pairs: Callable[..., Iterator[_Pair]], *arguments: Any
-) -> Totals:
-    left, parts = pairs(rows, *arguments), []
-    while some := list(islice(left, SUMMED_PAIRS)):
-        parts.append(Totals.of_products(some))
-    return Totals.join(parts)
-
-
-def _differences(
-    rows: NDArray[np.generic], mean: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return ``rows - mean``, column by column."""
-    return np.ascontiguousarray((rows.astype(np.float64, copy=False) - mean).T)

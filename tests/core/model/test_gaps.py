@@ -22,7 +22,8 @@ from lpe_dask import LPE
 from lpe_dask.cli.outcome import summary_lines
 from lpe_dask.forecast import sample as samples
 from lpe_dask.model.learning import medians
-from lpe_dask.model.learning.medians import learn_medians
+from lpe_dask.model.learning.column_facts import AskedFacts, read_facts
+from lpe_dask.model.learning.medians import Medians
 from oracle import Oracle
 from problems import computed
 
@@ -248,6 +249,10 @@ def test_check_calibration__holds_out_rows_with_gaps():
     assert check.n_held_out == 60
 
 
+def learn_medians(rows, sample, names):
+    return read_facts(rows, AskedFacts(), gaps=Medians.near(sample, names)).medians
+
+
 @given(
     npst.arrays(
         np.float64, st.tuples(st.integers(1, 12), st.integers(1, 3)),
@@ -266,25 +271,24 @@ def test_learn_medians__are_exact_in_any_chunks(rows, chunk, n_sampled, n_thresh
     np.testing.assert_array_equal(found, [definitions.median(of) for of in rows.T])
 
 
-@pytest.mark.parametrize("most", [10, 10**6])
-def test_learn_medians__reads_rows_few_times(monkeypatch, most):
-    """Once to count, and once for the values that are left, or to count again."""
+@pytest.mark.parametrize(("most", "expected"), [(10**6, 1), (2, 3)])
+def test_learn_medians__reads_rows_once(monkeypatch, most, expected):
+    """Again only where too many values are between two of a sample."""
     n_read = []
     rows = np.random.default_rng(0).standard_normal((5000, 2))
     monkeypatch.setattr(medians, "MAX_VALUES", most)
     monkeypatch.setattr(medians, "N_THRESHOLDS", 100)
-    count, between = medians._count, medians._between
 
-    def noting(function):
-        return lambda *given: n_read.append(function) or function(*given)
+    def read(block):
+        n_read.append(len(block))
+        return block
 
-    monkeypatch.setattr(medians, "_count", noting(count))
-    monkeypatch.setattr(medians, "_between", noting(between))
+    blocks = da.from_array(rows, (1000, -1)).map_blocks(read, meta=rows[:0])
     with dask.config.set(scheduler="sync"):
-        found = learn_medians(da.from_array(rows, (5000, -1)), rows[:500], ["a", "b"])
+        found = learn_medians(blocks, rows[:500], ["a", "b"])
 
     np.testing.assert_array_equal(found, np.median(rows, axis=0))
-    assert len(n_read) <= 3
+    assert len(n_read) == 5 * expected
 
 
 def test_plan__does_not_take_a_sample_for_all_rows(tmp_path, monkeypatch):

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import definitions
 from choosing import mostly_dealt
 from lpe_dask import LPE
+from lpe_dask.model.learning.column_facts import AskedFacts, read_facts
 from lpe_dask.model.learning.metrics import learned_mahalanobis_matrix, mahalanobis_matrix
 from lpe_dask.model.learning.scaling import (
     as_factors,
-    learn_covariance,
     learn_scaling,
     learned_weights,
 )
@@ -160,10 +160,15 @@ def test_mahalanobis__takes_units_far_apart_and_columns_nearly_dependent(unit):
 
 
 @given(data=st.data(), points=point_sets(min_rows=2))
-def test_learn_covariance__equals_definition_for_any_chunks(data, points):
+def test_read_facts__equal_definitions_for_any_chunks(data, points):
     chunks = data.draw(row_chunks(len(points)))
+    rows = da.from_array(points, chunks=(chunks, -1))
 
-    actual, is_constant = learn_covariance(da.from_array(points, chunks=(chunks, -1)))
+    facts = read_facts(rows, AskedFacts(ranges=True, moments=True, products=True))
+
+    actual, is_constant = facts.moments.covariance(ddof=1)
+    np.testing.assert_array_equal(facts.low, points.min(axis=0))
+    np.testing.assert_array_equal(facts.high, points.max(axis=0))
 
     expected = [[definitions.covariance(a, b, ddof=1) for b in points.T] for a in points.T]
     np.testing.assert_array_equal(actual, expected)

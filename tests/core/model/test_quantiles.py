@@ -17,7 +17,7 @@ from lpe_dask import LPE
 from lpe_dask.model.calibration_split import split_calibration
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.learning import quantiles
-from lpe_dask.model.learning.quantiles import learn_knots
+from lpe_dask.model.learning.column_facts import AskedFacts, read_facts
 from lpe_dask.model.learning.scaling import learn_scaling
 from lpe_dask.search import Preparation
 from lpe_dask.tasks.transfer import LocalValueTask
@@ -33,7 +33,8 @@ def few(n_sampled=100_000, n_knots=1000):
 
 def knots_of(points, chunks=(7, -1), seed=None):
     rows = da.from_array(points, chunks=chunks)
-    return learn_knots(rows, points.min(axis=0), points.max(axis=0), seed)
+    facts = read_facts(rows, AskedFacts(ranges=True, sample=True), random_state=seed)
+    return quantiles.knots_of(facts.sample, facts.low, facts.high)
 
 
 def around(points):
