@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 
 from lpe_dask.forecast.planned_groups import PlannedGroups
 from lpe_dask.forecast.sample import Sample, sample_table
-from lpe_dask.model import FitPlan, Fitted, exact_level
+from lpe_dask.model import (
+    AskedFacts,
+    ColumnFacts,
+    FitPlan,
+    Fitted,
+    exact_level,
+    read_facts,
+    scales_groups,
+)
 from lpe_dask.search import (
     MemoryEstimate,
     Preparation,
@@ -121,7 +129,12 @@ def plan_model(
         else:
             fit = groups.plan(n_nominal, n_features, len(places))
         began = time.thread_time()
-        preparation, n_readings = _learned_preparation(fit, nominal, table.labels, places)
+        known = None
+        if not (fit.division.is_held_out or scales_groups(parameters)):
+            known = _surveyed(parameters, rows, places)
+        preparation, n_readings = _learned_preparation(
+            fit, nominal, table.labels, places, known
+        )
         learn_seconds = (time.thread_time() - began) / len(rows)
     division = fit.division
     # Where calibration rows have a part of their own, it is searched first.
@@ -142,10 +155,7 @@ def plan_model(
         recheck = exact_level(parameters)
         shapes[-1] = replace(shapes[-1], is_indexed=True)
     plans = [MemoryEstimate.of(shape, workers).plan for shape in shapes]
-    # Counted, put into blocks, drawn from, and looked through for categories.
-    n_readings += 1 + len(plans) + int(division.is_held_out)
-    n_readings += int(bool(places) and table.is_lazy)
-    n_readings += int(groups is not None and table.is_lazy)
+    n_readings += 2  # to be surveyed, and put into blocks
     space = choose_space(nominal.sample, preparation, plans[-1], algorithm)
     sampled = SampledRows.of(preparation.apply(rows), space, plans[-1].shape)
     return PlannedModel(
@@ -186,8 +196,23 @@ def _with_values(rows: NDArray[np.generic]) -> NDArray[np.generic]:
     return np.where(is_empty, 0.0, rows) if is_empty.any() else rows
 
 
+def _surveyed(
+    parameters: Mapping[str, Any], rows: NDArray[np.generic], places: tuple[int, ...]
+) -> ColumnFacts:
+    """Return what a fit knows of rows once it has surveyed them."""
+    asked = AskedFacts.of(
+        *(parameters[name] for name in ("scale", "metric", "metric_params"))
+    )
+    numbers = np.delete(rows, places, axis=1)
+    return read_facts(numbers, replace(asked, ranges=True, sample=False))
+
+
 def _learned_preparation(
-    fit: FitPlan, nominal: NominalRows, labels: list[str], places: tuple[int, ...]
+    fit: FitPlan,
+    nominal: NominalRows,
+    labels: list[str],
+    places: tuple[int, ...],
+    known: ColumnFacts | None,
 ) -> tuple[Preparation, int]:
     """Return the preparation learned from a sample, and how often that read it."""
     read = []
@@ -198,7 +223,7 @@ def _learned_preparation(
 
     rows = nominal.rows.map_blocks(counted, meta=meta_of(nominal.rows))
     try:
-        preparation = fit.learn_preparation(rows, labels, places, nominal.sample)
+        preparation = fit.learn_preparation(rows, labels, places, nominal.sample, known)
     except ValueError:
         if fit.parameters["metric_params"]:
             raise

@@ -10,6 +10,10 @@ from .fitted import Fitted as Fitted
 from .fitting import FitPlan as FitPlan
 from .fitting import fit_model as fit_model
 from .fitting import largest_search as largest_search
+from .fitting import scales_groups as scales_groups
+from .learning.column_facts import AskedFacts as AskedFacts
+from .learning.column_facts import ColumnFacts as ColumnFacts
+from .learning.column_facts import read_facts as read_facts
 from .lpe_parameters import GROUP_PARAMETERS as GROUP_PARAMETERS
 from .lpe_parameters import PARAMETERS as PARAMETERS
 from .lpe_parameters import SEARCH_PARAMETERS as SEARCH_PARAMETERS

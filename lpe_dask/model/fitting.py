@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any, Self
 
@@ -46,6 +45,7 @@ from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.group_plan import NOT_DIVIDED, GroupPlan
 from lpe_dask.model.groups import FittedGroups, refuse_unknown_groups
 from lpe_dask.model.labels import threshold
+from lpe_dask.model.learning.column_facts import AskedFacts, ColumnFacts
 from lpe_dask.model.learning.group_scaling import (
     LearnsGroups,
     learn_group_preparations,
@@ -70,20 +70,25 @@ from lpe_dask.model.validity import (
 from lpe_dask.pvalues import Calibration, GroupStatistics, LikelihoodRatio
 from lpe_dask.search import (
     Approximation,
+    HeldRows,
+    MemoryEstimate,
     Preparation,
     ProblemSize,
     Reference,
     SearchGroups,
     Statistic,
+    can_hold,
 )
 from lpe_dask.tables import (
     NominalRows,
     NominalTable,
+    Sums,
     map_blocks,
     select_rows,
 )
 from lpe_dask.tasks import (
     LocalValue,
+    Workers,
     compute,
     eager_scope,
     freeze,
@@ -287,6 +292,7 @@ class FitPlan:
         labels: Sequence[str],
         places: Sequence[int],
         sample: NDArray[np.generic],
+        known: ColumnFacts | None = None,
     ) -> Preparation:
         """Learn scale and metric from rows; computes. See `learn_preparation`.
 
@@ -299,6 +305,8 @@ class FitPlan:
             The categorical columns.
         sample : ndarray of shape (n_sampled, n_features)
             Some nominal rows.
+        known : ColumnFacts, optional
+            What is known of the columns of numbers of the rows.
         """
         measures_gaps, role = self.parameters["missing"] == "measure", None
         if self.groups is not None:
@@ -310,6 +318,7 @@ class FitPlan:
         return learn_preparation(
             rows, scale, metric, given, labels, categorical=places, random_state=seed,
             sample=sample if measures_gaps else None, group_role=role,
+            known=known,
         )  # fmt: skip
 
 
@@ -412,8 +421,9 @@ def fit_model(
     """
     check_parameters(parameters)
     given = NominalTable.read(
-        X, parameters["categorical"], parameters["missing"], places, parameters["by"] or ()
-    )
+        X, parameters["categorical"], parameters["missing"], places,
+        parameters["by"] or (), sums=_sums_of(parameters),
+    )  # fmt: skip
     reorder_params(parameters["metric_params"], given.table.columns)
     search = _Search.of(parameters, given)
     if for_own and given.table.is_lazy:
@@ -436,6 +446,25 @@ def fit_model(
         "" if fitted.reference.space.groups is None else " at most, by the group",
     )  # fmt: skip
     return fitted
+
+
+def _sums_of(parameters: dict[str, Any]) -> Sums | None:
+    """Return what a survey of all rows has to add up, so that it is not read again.
+
+    Nothing where it is learned from some of the rows, or from those of each group.
+    """
+    asked = AskedFacts.of(
+        *(parameters[name] for name in ("scale", "metric", "metric_params"))
+    )
+    is_of_some = scales_groups(parameters) or parameters["calibration"] == "conformal"
+    if not asked.moments or is_of_some:
+        return None
+    return "products" if asked.products else "squares"
+
+
+def scales_groups(parameters: Mapping[str, Any]) -> bool:
+    """Return whether rows are divided into groups each of which may have its own scale."""
+    return bool(parameters["by"]) and "scale" in parameters["own"]
 
 
 def _searched(parameters: dict[str, Any], given: NominalTable, search: _Search) -> Fitted:
@@ -574,7 +603,9 @@ class _Search:
             rows = self._part((groups or division).reference)()
         given = rows, self.labels, self.places
         if not self.plan.learns_groups:
-            return self.plan.learn_preparation(*given, self.nominal.sample), self
+            known = None if division.is_held_out else self._known()
+            sample = self.nominal.sample
+            return self.plan.learn_preparation(*given, sample, known), self
         reads: dict[str, Any] = {
             "partition_rows": max(self.nominal.input_chunks),
             "reads_frame": self.nominal.is_frame,
@@ -582,37 +613,100 @@ class _Search:
         preparation, plan = self.plan.learn_groups(*given, **reads)
         return preparation, replace(self, plan=plan)
 
+    def _known(self) -> ColumnFacts:
+        """Return what the survey says of the columns of numbers of all rows."""
+        ranges = self.nominal.ranges
+        is_number = np.ones(len(ranges.low), bool)
+        is_number[[place for place in self.places if place < len(ranges.low)]] = False
+        low, high = (np.array(ends)[is_number] for ends in (ranges.low, ranges.high))
+        return ColumnFacts(low, high, self.nominal.moments)
+
     def measure(self, preparation: Preparation) -> tuple[Reference, NDArray[np.float64]]:
         """Return the reference of new rows, and the calibration statistics.
 
         Computes.
         """
-        checkpoint, division = self.checkpoint, self.plan.division
-        rows = self.nominal.rows
-        searched = self._part(division.reference)
-        numbers = division.calibration
+        division, checkpoint = self.plan.division, self.checkpoint
         if division.calibration_pool is not None:
-            part = self._part(division.calibration_pool)
-            own = self._reference(part, preparation, is_exact=True)
-            assert numbers is not None
-            chosen = np.searchsorted(division.calibration_pool, numbers)
-            statistic = measure_with_checkpoint(
-                chosen, own.shape.n_reference, own.nominal_tasks, checkpoint
-            )
-            del own  # its memory is free before the other part is packed
-            return self._indexed(self._reference(searched, preparation)), statistic
-        reference = self._reference(searched, preparation)
-        if not division.is_held_out:
-            if numbers is None:
-                numbers = np.arange(reference.shape.n_reference)
-            elif division.reference is not None:
-                numbers = np.searchsorted(division.reference, numbers)
-            tasks: Any = reference.nominal_tasks
-        else:
-            tasks = partial(_tasks_of_rows, reference, rows)
-        assert numbers is not None
-        statistic = measure_with_checkpoint(numbers, len(rows), tasks, checkpoint)
+            return self._measure_pool(preparation)
+        if division.is_held_out:
+            return self._measure_held_out(preparation)
+        reference = self._reference(self._part(division.reference), preparation)
+        numbers = division.calibration
+        if numbers is None:
+            numbers = np.arange(reference.shape.n_reference)
+        elif division.reference is not None:
+            numbers = np.searchsorted(division.reference, numbers)
+        statistic = measure_with_checkpoint(
+            numbers, len(self.nominal.rows), reference.nominal_tasks, checkpoint
+        )
         return self._indexed(reference), statistic
+
+    def _measure_pool(
+        self, preparation: Preparation
+    ) -> tuple[Reference, NDArray[np.float64]]:
+        """Measure rows of a part that belong to it, each without itself.
+
+        Where workers can hold both parts, they are read once; else one after the other.
+        """
+        division, reference = self.plan.division, None
+        assert division.calibration is not None
+        assert division.calibration_pool is not None
+        searched, pool = self._part(division.reference), division.calibration_pool
+        held = HeldRows(self._part(pool))
+        if self._can_hold(preparation, len(pool), is_packed=True):
+            reference = self._reference(searched, preparation, beside=held)
+        own = self._reference(held.rows, preparation, is_exact=True)
+        chosen = np.searchsorted(pool, division.calibration)
+        statistic = measure_with_checkpoint(
+            chosen, own.shape.n_reference, own.nominal_tasks, self.checkpoint
+        )
+        del own, held  # their memory is free before the other part is packed
+        if reference is None:
+            reference = self._reference(searched, preparation)
+        return self._indexed(reference), statistic
+
+    def _measure_held_out(
+        self, preparation: Preparation
+    ) -> tuple[Reference, NDArray[np.float64]]:
+        """Measure rows that are not searched like new ones.
+
+        Where workers can hold them, they are read with the others.
+        """
+        division, beside = self.plan.division, None
+        numbers = division.calibration
+        assert numbers is not None
+        held = HeldRows(self._part(numbers))
+        if self._can_hold(preparation, len(numbers)):
+            beside = held
+        searched = self._part(division.reference)
+        reference = self._reference(searched, preparation, beside=beside)
+
+        def tasks(left: NDArray[np.int64]) -> list[Delayed]:
+            return _tasks_of_rows(
+                reference, held.rows(), np.searchsorted(numbers, left), left
+            )
+
+        statistic = measure_with_checkpoint(
+            numbers, len(self.nominal.rows), tasks, self.checkpoint
+        )
+        return self._indexed(reference), statistic
+
+    def _can_hold(
+        self, preparation: Preparation, n_rows: int, *, is_packed: bool = False
+    ) -> bool:
+        """Return whether workers can hold so many rows beside the reference.
+
+        ``is_packed``: as blocks, too.
+        """
+        rows, division = self.nominal.rows, self.plan.division
+        shape = self._shape(division.n_reference, rows.shape[1], preparation)
+        n_bytes = n_rows * rows.shape[1] * rows.dtype.itemsize
+        if is_packed:
+            n_bytes += MemoryEstimate.of(
+                replace(shape, n_reference=n_rows, is_spooled=False), Workers.active()
+            ).held
+        return can_hold(shape, n_bytes)
 
     def _indexed(self, reference: Reference) -> Reference:
         """Return a reference with indexes, if it is to be searched along these."""
@@ -663,29 +757,52 @@ class _Search:
         preparation: Preparation,
         *,
         is_exact: bool = False,
+        beside: HeldRows | None = None,
     ) -> Reference:
-        """Return nominal rows ready to be searched; ``is_exact``: without indexes."""
-        nominal, algorithm = self.nominal, self.plan.parameters["algorithm"]
+        """Return nominal rows ready to be searched; ``is_exact``: without indexes.
+
+        ``beside`` as for `Reference.of`.
+        """
+        algorithm = self.plan.parameters["algorithm"]
         if is_exact and algorithm == "nn_descent":
             algorithm = "brute"
         n_rows, n_features = source().shape
-        shape = self.plan.shape(
-            n_rows, n_features, preparation, partition_rows=max(nominal.input_chunks),
-            reads_frame=nominal.is_frame,
-            is_indexed=algorithm == "nn_descent",
-        )  # fmt: skip
+        shape = self._shape(n_rows, n_features, preparation, algorithm)
         groups, searched = self.plan.groups, None
         if groups is not None and groups.are_apart:
             is_knn = self.plan.parameters["graph"] == "knn"
             searched = SearchGroups(groups.n_neighbors if is_knn else None, groups.radii)
-        return Reference.of(source, nominal.sample, preparation, shape, algorithm, searched)
+        return Reference.of(
+            source, self.nominal.sample, preparation, shape, algorithm, searched, beside
+        )
+
+    def _shape(
+        self,
+        n_rows: int,
+        n_features: int,
+        preparation: Preparation,
+        algorithm: str | None = None,
+    ) -> ProblemSize:
+        """Return that of a search among so many of the rows."""
+        algorithm = algorithm or self.plan.parameters["algorithm"]
+        return self.plan.shape(
+            n_rows, n_features, preparation,
+            partition_rows=max(self.nominal.input_chunks),
+            reads_frame=self.nominal.is_frame, is_indexed=algorithm == "nn_descent",
+        )  # fmt: skip
 
 
 def _tasks_of_rows(
-    reference: Reference, rows: da.Array, numbers: NDArray[np.int64]
+    reference: Reference,
+    rows: da.Array,
+    places: NDArray[np.int64],
+    numbers: NDArray[np.int64],
 ) -> list[Delayed]:
-    """Return tasks for some rows each: their numbers, and their statistic as new rows."""
-    measured = reference.measure_rows(select_rows(rows, numbers))
+    """Return tasks for some rows each: their numbers, and their statistic as new rows.
+
+    ``places`` are those of these rows among ``rows``.
+    """
+    measured = reference.measure_rows(select_rows(rows, places))
     edges = np.cumsum([0, *measured.chunks[0]]).tolist()
     entered = [
         to_task(numbers[start:stop], "lpe-chosen") for start, stop in pairwise(edges)

@@ -23,6 +23,7 @@ from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference
 from lpe_dask.storage import StoredFile
 from lpe_dask.tables import (
+    Checksums,
     InputKind,
     NominalRows,
     RowStatus,
@@ -57,7 +58,7 @@ class NominalScores:
     numbers : LocalValue, optional
         There, too: of an array of shape (n_input,), the numbers of the rows among those
         that new rows are measured among; -1 for the rows that are none of these.
-    checksums : list of int, optional
+    checksums : Checksums, optional
         Of its partitions.
     statuses : LocalValue, optional
         Of an array of shape (n_input,): why rows were dropped, or have no p-value. None:
@@ -69,7 +70,7 @@ class NominalScores:
     chunks: tuple[int, ...]
     others: Callable[[], Table] | None = None
     numbers: LocalValue | None = None
-    checksums: list[int] | None = None
+    checksums: Checksums | None = None
     statuses: LocalValue | None = None
 
     def known(self) -> NominalScores:

@@ -3,11 +3,13 @@ from .approximate import Approximation as Approximation
 from .attribution import Attribution as Attribution
 from .attribution import Typical as Typical
 from .blocks.buckets import Buckets as Buckets
+from .blocks.held_rows import HeldRows as HeldRows
 from .blocks.packing import Space as Space
 from .group_knots import GroupKnots as GroupKnots
 from .group_preparation import GroupPreparations as GroupPreparations
 from .groups import SearchGroups as SearchGroups
 from .memory import MemoryEstimate as MemoryEstimate
+from .memory import can_hold as can_hold
 from .plan import NeighborGraphParams as NeighborGraphParams
 from .plan import ProblemSize as ProblemSize
 from .plan import SearchPlan as SearchPlan

@@ -70,6 +70,17 @@ def plan_for_active_workers(shape: ProblemSize, *, wait: bool = False) -> Search
     return estimate.plan
 
 
+def can_hold(shape: ProblemSize, n_bytes: int) -> bool:
+    """Return whether a worker can hold so much beside what a search needs.
+
+    Where the reference is spooled, what is beside it is so, too.
+    """
+    workers = Workers.active(wait=True)
+    estimate = MemoryEstimate.of(shape, workers)
+    is_free = estimate.plan.is_spooled or not workers.is_known
+    return is_free or estimate.fits(workers.memory_limit, n_bytes)
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
     """Bytes that a worker needs for a search, at its peak.
@@ -236,9 +247,9 @@ class MemoryEstimate:
         tasks = self.plan.threads * (self.task + self.partition)
         return self.process + self.held + self.calibration + tasks
 
-    def fits(self, memory_limit: int) -> bool:
-        """Return whether a worker of ``memory_limit`` bytes can hold this."""
-        return self.worker <= int(Workers.USABLE_SHARE * memory_limit)
+    def fits(self, memory_limit: int, n_others: int = 0) -> bool:
+        """Return whether a worker of ``memory_limit`` bytes can hold this, and others."""
+        return self.worker + n_others <= int(Workers.USABLE_SHARE * memory_limit)
 
     def check(self, memory_limit: int) -> None:
         """Raise `MemoryError` if a worker of ``memory_limit`` bytes cannot hold this."""

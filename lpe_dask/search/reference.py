@@ -34,6 +34,7 @@ from lpe_dask.search.attribution import (
     typical_task,
     typical_tasks_of_groups,
 )
+from lpe_dask.search.blocks.held_rows import HeldRows
 from lpe_dask.search.blocks.packing import (
     Space,
     index_blocks,
@@ -91,6 +92,7 @@ class Reference:
         shape: ProblemSize,
         algorithm: str,
         groups: SearchGroups | None = None,
+        beside: HeldRows | None = None,
     ) -> Self:
         """Return nominal rows ready to be searched, exactly so far; computes.
 
@@ -107,6 +109,8 @@ class Reference:
             A name of `kernels.ALGORITHMS`, or "auto".
         groups : SearchGroups, optional
             Where groups are searched each by itself.
+        beside : HeldRows, optional
+            Other rows, which are kept by the reading that packs these.
 
         Raises
         ------
@@ -131,7 +135,9 @@ class Reference:
         if space.prunes and plan.n_blocks > 1:
             points = space.basis.points(preparation.apply(sample))
             regions = learn_regions(points, plan.n_blocks)
-        blocks = prepare_blocks(chunks, space, entry, regions, plan.largest_block_rows)
+        blocks = prepare_blocks(
+            chunks, space, entry, regions, plan.largest_block_rows, beside
+        )
         reference = cls(plan.shape, space, blocks)
         graph_params = shape.graph_params
         if graph_params is None:

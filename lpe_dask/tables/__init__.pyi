@@ -32,9 +32,11 @@ from .output_series import InputKind as InputKind
 from .output_series import map_blocks as map_blocks
 from .output_series import map_several as map_several
 from .output_series import map_values as map_values
+from .row_checks import Checksums as Checksums
 from .row_status import RowStatus as RowStatus
 from .row_status import status_codes as status_codes
 from .row_status import status_names as status_names
+from .row_survey import Sums as Sums
 from .table import Table as Table
 from .table_files import FileTable as FileTable
 from .table_files import Paths as Paths

@@ -1,7 +1,7 @@
 """The groups of rows, by their values in some columns: which there are, and their codes.
 
     columns of a partition --_surveyed--> its groups, and how many rows each has
-                           --_merged in a tree, sorted--> GroupLevels
+                           --merged_groups in a tree, sorted--> GroupLevels
     columns of a partition --GroupLevels.codes--> the number of the group of each row
 
 Values have types, as those of categories: the text "1", the whole number 1 and True are
@@ -47,6 +47,9 @@ from lpe_dask.tables.value_types import (
 
 #: More groups than codes that float32 holds.
 MAX_GROUPS = 2**24
+
+#: The kinds of values in each column, and the groups with their rows.
+GroupSurvey = tuple[list[frozenset[str]], pd.DataFrame]
 
 #: A whole number that an int64 may not hold.
 _LARGE = 2**63
@@ -122,12 +125,7 @@ class GroupLevels:
             how = CONVERSIONS.get((kind, fitted), "")
             check_kind(kind, fitted, column_label(name), GROUP, how)
         keys = found.groups().drop(columns=_ROWS)
-        types, is_held = self.values.dtypes.to_dict(), np.ones(len(keys), bool)
-        for i, type_ in types.items():
-            if type_ == np.int64 and keys[i].dtype == object:
-                is_held &= np.array([abs(value) < _LARGE for value in keys[i]], bool)
-        numbers = np.full(len(keys), -1)
-        numbers[is_held] = self.index.numbers(keys[is_held].astype(types))
+        numbers = self.numbers(keys)
         if self.refuses_unknown and (numbers < 0).any():
             some = keys[numbers < 0].head(3).to_numpy(object).tolist()
             raise ValueError(
@@ -136,6 +134,22 @@ class GroupLevels:
                 f"their rows out, or give small_groups='nan' or 'pool' (--small-groups)."
             )
         return np.append(numbers, np.nan)[found.numbers]
+
+    def numbers(self, keys: pd.DataFrame) -> NDArray[np.int64]:
+        """Return the number of the group with the values of each row; -1 if none has.
+
+        Parameters
+        ----------
+        keys : DataFrame
+            Values of the kinds of these groups, in columns 0, 1, ...
+        """
+        types, is_held = self.values.dtypes.to_dict(), np.ones(len(keys), bool)
+        for i, type_ in types.items():
+            if type_ == np.int64 and keys[i].dtype == object:
+                is_held &= np.array([abs(value) < _LARGE for value in keys[i]], bool)
+        numbers = np.full(len(keys), -1)
+        numbers[is_held] = self.index.numbers(keys[is_held].astype(types))
+        return numbers
 
 
 def with_columns_last(X: Any, by: Sequence[Any], *, are_positions: bool = False) -> Any:
@@ -236,8 +250,20 @@ def learn_groups(
     ValueError
         If no row has a group, or there are too many groups.
     """
-    kinds, groups = survey_parts(source, places, _surveyed, _merged, max_partitions)
-    labels = [column_label(source.meta.columns[place]) for place in places]
+    survey = survey_parts(source, places, _surveyed, merged_groups, max_partitions)
+    return levels_of_groups(survey, [source.meta.columns[place] for place in places])
+
+
+def levels_of_groups(survey: GroupSurvey, names: Sequence[Any]) -> GroupLevels:
+    """Return the groups of all rows by their survey; errors are those of `learn_groups`.
+
+    Parameters
+    ----------
+    survey : GroupSurvey
+    names : sequence
+        Of the columns.
+    """
+    (kinds, groups), labels = survey, list(map(column_label, names))
     for of_column, label in zip(kinds, labels, strict=True):
         known = sorted(of_column - {""})
         if len(known) > 1 or not {DATES, ZONED_DATES, *LEVEL_TYPES} >= set(known):
@@ -258,10 +284,10 @@ def learn_groups(
             f"more than {MAX_GROUPS:,} groups are told apart. Leave a column out (by=, "
             f"--by), or round its values."
         )
-    names = list(groups.columns[:-1])
-    groups = groups.sort_values(names, ignore_index=True)
+    places = list(groups.columns[:-1])
+    groups = groups.sort_values(places, ignore_index=True)
     found = tuple(next(iter(of - {""})) for of in kinds)
-    return GroupLevels(found, groups[names], groups[_ROWS].to_numpy(np.int64))
+    return GroupLevels(found, groups[places], groups[_ROWS].to_numpy(np.int64))
 
 
 # The functions below run inside tasks.
@@ -350,14 +376,25 @@ def _typed(values: Any, kind: str) -> pd.Series:
     return pd.Series(values, dtype=object)
 
 
-def _surveyed(frame: pd.DataFrame) -> tuple[list[frozenset[str]], pd.DataFrame]:
+def _surveyed(frame: pd.DataFrame) -> GroupSurvey:
     found = _Coded.of(frame)
     return [frozenset({kind}) for kind in found.kinds], found.groups()
 
 
-def _merged(
-    surveys: list[tuple[list[frozenset[str]], pd.DataFrame]],
-) -> tuple[list[frozenset[str]], pd.DataFrame]:
+def group_codes(frame: pd.DataFrame) -> tuple[GroupSurvey, NDArray[np.float64]]:
+    """Return the groups of a partition, sorted, and which of these each row has; or NaN."""
+    found = _Coded.of(frame)
+    groups = found.groups()
+    ordered = groups.sort_values(list(groups.columns[:-1]))
+    ranks = np.empty(len(groups))
+    ranks[ordered.index] = np.arange(len(groups))
+    kinds = [frozenset({kind}) for kind in found.kinds]
+    codes = np.append(ranks, np.nan)[found.numbers]
+    return (kinds, ordered.reset_index(drop=True)), codes
+
+
+def merged_groups(surveys: Sequence[GroupSurvey]) -> GroupSurvey:
+    """Return the groups of several partitions."""
     kinds = [
         frozenset().union(*of_column)
         for of_column in zip(*(kinds for kinds, _ in surveys), strict=True)

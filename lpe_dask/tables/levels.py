@@ -46,8 +46,8 @@ _LONG = 10**MAX_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What was found in a column.
+class Seen:
+    """What was found in a column of some partitions.
 
     Attributes
     ----------
@@ -114,16 +114,41 @@ def learn_categories(
         return None
     source = open_source(X).without_last(n_by)
     places = possible_places(source.meta, categorical)
-    found = survey_columns(source, places, _seen_of, _merged, max_partitions)
+    found = survey_columns(source, places, seen_of, merged_seen, max_partitions)
     if isinstance(categorical, str):
-        columns = {i: source.meta.iloc[:, i] for i in found}
-        found = {i: of for i, of in found.items() if _is_categorical(columns[i], of)}
-        _check_no_ids(list(source.meta.columns), found)
-    levels = [_levels(of, column_label(source.meta.columns[i])) for i, of in found.items()]
-    return Categories(tuple(found), tuple(levels)) if found else None
+        found = found_categorical(source.meta, found)
+    return categories_of(found, list(source.meta.columns)) if found else None
 
 
-def _is_categorical(column: pd.Series, found: _Seen) -> bool:
+def found_categorical(meta: pd.DataFrame, found: Mapping[int, Seen]) -> dict[int, Seen]:
+    """Return the columns that "auto" takes, of those for which it looked at the values.
+
+    Raises
+    ------
+    TypeError
+        For a column of text and other values.
+    ValueError
+        If nearly all rows differ in one.
+    """
+    columns = {i: meta.iloc[:, i] for i in found}
+    chosen = {i: of for i, of in found.items() if _is_categorical(columns[i], of)}
+    _check_no_ids(list(meta.columns), chosen)
+    return chosen
+
+
+def categories_of(found: Mapping[int, Seen], names: Sequence[Any]) -> Categories:
+    """Return the levels of columns by what was found in them, by their positions.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `learn_categories`.
+    """
+    levels = [_levels(of, column_label(names[place])) for place, of in found.items()]
+    return Categories(tuple(found), tuple(levels))
+
+
+def _is_categorical(column: pd.Series, found: Seen) -> bool:
     """Return whether "auto" takes a column for which it had to look at the values."""
     kinds = found.kinds - {""}
     is_category = isinstance(column.dtype, pd.CategoricalDtype)
@@ -136,7 +161,7 @@ def _is_categorical(column: pd.Series, found: _Seen) -> bool:
     return bool(kinds) and kinds <= {TEXT, BOOLEAN}
 
 
-def _check_no_ids(names: list[Any], found: Mapping[int, _Seen]) -> None:
+def _check_no_ids(names: list[Any], found: Mapping[int, Seen]) -> None:
     """Raise ValueError if "auto" has found a column in which nearly all rows differ."""
     for place, seen in found.items():
         if seen.is_id:
@@ -151,7 +176,7 @@ def _check_no_ids(names: list[Any], found: Mapping[int, _Seen]) -> None:
             )
 
 
-def _levels(seen: _Seen, label: str) -> tuple[Level, ...]:
+def _levels(seen: Seen, label: str) -> tuple[Level, ...]:
     kinds = sorted(seen.kinds - {""})
     if len(kinds) > 1 or not LEVEL_TYPES.keys() >= set(kinds):
         raise not_categorical(label, " and ".join(kinds))
@@ -179,7 +204,14 @@ def _is_unicode(level: Level) -> bool:
 # The functions below run inside tasks.
 
 
-def _seen_of(column: pd.Series) -> _Seen:
+def seen_of(column: pd.Series) -> Seen:
+    """Return what is found in a column of a partition.
+
+    Raises
+    ------
+    TypeError
+        If its values cannot be levels.
+    """
     kind = kind_of_type(column.dtype)
     if not may_have_levels(kind) and column.notna().any():
         raise not_categorical(column_label(column.name), str(kind))
@@ -187,11 +219,12 @@ def _seen_of(column: pd.Series) -> _Seen:
     present = {level for level in levels if level is not None}
     short = {level for level in present if not _is_long(level)}
     n_values, has_long = int((positions >= 0).sum()), len(short) < len(present)
-    return _Seen(frozenset({kind}), _kept(short), has_long, n_values)
+    return Seen(frozenset({kind}), _kept(short), has_long, n_values)
 
 
-def _merged(of_column: list[_Seen]) -> _Seen:
-    return _Seen(
+def merged_seen(of_column: list[Seen]) -> Seen:
+    """Return what is found in several partitions."""
+    return Seen(
         frozenset().union(*(seen.kinds for seen in of_column)),
         _kept(frozenset().union(*(seen.levels for seen in of_column))),
         any(seen.has_long for seen in of_column),

@@ -6,16 +6,22 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.tables.row_checks import checksum, validated_rows
-from lpe_dask.tables.row_status import status_codes
+from lpe_dask.kernels import Moments
+from lpe_dask.tables.nominal_survey import (
+    SAMPLE_ROWS,
+    NominalSurvey,
+    n_sampled,
+    survey_rows,
+)
+from lpe_dask.tables.row_checks import Checksums, validated_rows
+from lpe_dask.tables.row_survey import RowSurveyor, Sums, coded_places, spread
 from lpe_dask.tables.table import Table
-from lpe_dask.tables.value_ranges import BlockRanges, ValueRanges, ranges_of
+from lpe_dask.tables.value_ranges import ValueRanges, ranges_of
 from lpe_dask.tasks import (
     LocalValue,
     compute,
@@ -26,10 +32,6 @@ from lpe_dask.tasks import (
 )
 
 logger = logging.getLogger(__name__)
-
-#: Rows that are sampled in all, and at least from each chunk: they show the distribution of
-#: the rows, on which no exact result depends.
-SAMPLE_ROWS, MIN_SAMPLED_ROWS = 16_384, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,12 @@ class NominalRows:
         None: all are.
     sample : ndarray of shape (n_sampled, n_features)
         Some of the rows, about evenly from all chunks.
-    checksums : list of int
+    checksums : Checksums
         Of the chunks of the input, to compare later readings with.
     ranges : ValueRanges
         Of the values.
+    moments : Moments, optional
+        Of the columns of numbers.
     is_frame : bool
         Whether the input is a dask DataFrame.
     reread : callable, optional
@@ -63,8 +67,9 @@ class NominalRows:
     input_chunks: tuple[int, ...]
     statuses: NDArray[np.int8] | None
     sample: NDArray[np.generic]
-    checksums: list[int]
+    checksums: Checksums
     ranges: ValueRanges
+    moments: Moments | None = None
     is_frame: bool = False
     reread: Callable[[], da.Array] | None = None
     groups: NDArray[np.int32] | None = None
@@ -77,8 +82,10 @@ class NominalRows:
         categorical: Sequence[int] = (),
         *,
         has_groups: bool = False,
+        sums: Sums | None = None,
+        survey: NominalSurvey | None = None,
     ) -> NominalRows:
-        """Return the rows of ``table`` to measure; reads it once, to count them.
+        """Return the rows of ``table`` to measure; reads it once, to survey them.
 
         All later readings are compared with this one. If an array did not know the lengths
         of its chunks, a log line says that they were computed.
@@ -93,6 +100,10 @@ class NominalRows:
         has_groups : bool, default=False
             Whether the last column has the numbers of groups; rows without one are left
             out.
+        sums : {"squares", "products"}, optional
+            Which exact sums are gathered.
+        survey : NominalSurvey, optional
+            Of the rows, where they have been read.
 
         Raises
         ------
@@ -106,13 +117,18 @@ class NominalRows:
         name = "lpe-read" if table.is_lazy else "lpe-rows"
         source = freeze(table.rows, name, is_foreign=table.is_lazy)
         is_frame = table.frame is not None
-        of_blocks, counts, gaps, samples, checksums, values, groups = _survey_blocks(
-            source, tuple(categorical), keeps_gaps=keeps_gaps, has_groups=has_groups
-        )
-        sizes = tuple(map(len, of_blocks))
-        statuses = np.concatenate(of_blocks)
+        if survey is None:
+            surveyor = RowSurveyor(
+                n_sampled(source.numblocks[0]), tuple(categorical), keeps_gaps, has_groups,
+                sums,
+            )  # fmt: skip
+            survey = survey_rows(source, surveyor)
+        parts = survey.parts
+        sizes = tuple(len(part.statuses) for part in parts)
+        statuses = np.concatenate([part.statuses for part in parts])
         is_kept = statuses == 0
-        bad, n_missing = np.sum(counts, axis=0), np.sum(gaps, axis=0)
+        bad = np.sum([part.bad for part in parts], axis=0)
+        n_missing = np.sum([part.n_missing for part in parts], axis=0)
         if keeps_gaps:
             _refuse_infinite(bad, table.labels)
             _refuse_empty(n_missing, table.labels, sum(sizes))
@@ -127,12 +143,15 @@ class NominalRows:
             )  # fmt: skip
         is_whole = is_kept.all() and min(sizes) > 0
         numbers = None if is_whole else np.flatnonzero(is_kept)
+        places = coded_places(tuple(categorical), source.shape[1], has_groups=has_groups)
+        checksums = Checksums([part.checksum.total for part in parts], places)
         finite = partial(_finite_rows, sizes=sizes, checksums=checksums, numbers=numbers)
         reread = None if table.reread is None else partial(finite, table.reread, name)
         return cls(
             finite(lambda: source, name), sizes, None if is_kept.all() else statuses,
-            np.concatenate(samples), checksums, ranges_of(values), is_frame, reread,
-            np.concatenate(groups) if has_groups else None,
+            np.concatenate([part.sample for part in parts]), checksums,
+            ranges_of([part.ranges for part in parts]), survey.moments, is_frame, reread,
+            np.concatenate([part.groups for part in parts]) if has_groups else None,
         )  # fmt: skip
 
     @property
@@ -156,7 +175,7 @@ class NominalRows:
         rows : dask array of shape (n_rows, n_features)
             With known chunks.
         """
-        (sample,) = compute(select_rows(rows, _spread(rows.shape[0], SAMPLE_ROWS)))
+        (sample,) = compute(select_rows(rows, spread(rows.shape[0], SAMPLE_ROWS)))
         return np.asarray(sample)
 
     @property
@@ -170,7 +189,7 @@ def _finite_rows(
     name: str,
     *,
     sizes: tuple[int, ...],
-    checksums: list[int],
+    checksums: Checksums,
     numbers: NDArray[np.int64] | None,
 ) -> da.Array:
     frozen = freeze(validated_rows(read(), sizes, checksums), name)
@@ -224,18 +243,6 @@ def _refuse_all(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
     )
 
 
-def _survey_blocks(
-    rows: da.Array, categorical: tuple[int, ...], *, keeps_gaps: bool, has_groups: bool
-) -> tuple[list[Any], ...]:
-    """Return the results of `_survey`, each as a list of all chunks; computes."""
-    n_chunks = rows.numblocks[0]
-    n_sampled = max(MIN_SAMPLED_ROWS, -(-SAMPLE_ROWS // n_chunks))
-    given = n_sampled, categorical, keeps_gaps, has_groups
-    tasks = ((_survey, (rows.name, i, 0), *given) for i in range(n_chunks))
-    surveys = compute(*new_tasks("survey", tasks, [rows]))
-    return tuple(map(list, zip(*surveys, strict=True)))
-
-
 def select_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
     """Return some rows, lazily, in their order, in known chunks that are not empty.
 
@@ -262,63 +269,6 @@ def select_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.
-
-
-def _survey(
-    rows: NDArray[np.generic],
-    n_sampled: int,
-    categorical: tuple[int, ...],
-    keeps_gaps: bool,
-    has_groups: bool,
-) -> tuple[Any, ...]:
-    """Return the statuses of rows, and how many numbers of each column are not usable.
-
-    And how many are missing, a sample, the checksum of the chunk, its values, and the
-    groups of the rows that are kept.
-    """
-    if has_groups:
-        return _survey_groups(rows, n_sampled, categorical, keeps_gaps)
-    n_features = rows.shape[1]
-    which = _spread(len(rows), n_sampled)
-    is_finite = np.isfinite(rows)
-    if is_finite.all():  # by row and by column it takes several times as long
-        none = np.zeros(n_features, np.int64)
-        values = BlockRanges.of(rows, categorical)
-        ok = np.zeros(len(rows), np.int8)
-        return ok, none, none, rows[which], checksum(rows), values, None
-    is_gap = np.isnan(rows)
-    is_usable = is_finite | is_gap if keeps_gaps else is_finite
-    codes = status_codes(rows, measures_gaps=keeps_gaps)
-    is_kept = codes == 0
-    bad, n_missing = (~is_usable).sum(axis=0), is_gap.sum(axis=0)
-    values, sample = BlockRanges.of(rows[is_kept], categorical), rows[which[is_kept[which]]]
-    return codes, bad, n_missing, sample, checksum(rows), values, None
-
-
-def _survey_groups(
-    rows: NDArray[np.generic],
-    n_sampled: int,
-    categorical: tuple[int, ...],
-    keeps_gaps: bool,
-) -> tuple[Any, ...]:
-    """Return what `_survey` does of rows whose last column has the numbers of groups."""
-    codes, bad, n_missing, *_ = _survey(
-        rows[:, :-1], n_sampled, categorical, keeps_gaps, has_groups=False
-    )
-    codes = np.where(
-        codes == 0, status_codes(rows, measures_gaps=True, has_groups=True), codes
-    )
-    kept = rows[codes == 0]
-    sample = kept[_spread(len(kept), n_sampled)]
-    values = BlockRanges.of(kept[:, :-1], categorical)
-    groups = kept[:, -1].astype(np.int32)
-    return codes, bad, n_missing, sample, checksum(rows), values, groups
-
-
-def _spread(n_rows: int, most: int) -> NDArray[np.int64]:
-    """Return the numbers of some of so many rows, evenly spread."""
-    n = min(n_rows, most)
-    return np.arange(n) * n_rows // max(1, n)
 
 
 def _take(

@@ -22,7 +22,7 @@ from lpe_dask import dask_array as da
 from lpe_dask.tables.fit_input import FitInput
 from lpe_dask.tables.interop import from_library, to_library
 from lpe_dask.tables.numeric import float_rows, number_type
-from lpe_dask.tables.row_checks import checksum, rows_changed_message
+from lpe_dask.tables.row_checks import Checksums, row_checksum, rows_changed_message
 from lpe_dask.tasks import (
     LocalValue,
     compute,
@@ -245,7 +245,7 @@ class InputKind:
     def lookup(
         self,
         chunks: Sequence[int],
-        checksums: Sequence[int],
+        checksums: Checksums,
         values: Sequence[LocalValue],
         function: Callable[..., Any] | None,
         *arguments: Any,
@@ -259,8 +259,8 @@ class InputKind:
         ----------
         chunks : sequence of int
             Rows of its partitions.
-        checksums : sequence of int
-            Of these, as `checksum` gives them, to detect changes.
+        checksums : Checksums
+            Of these, to detect changes.
         values : sequence of LocalValue
             Of arrays of shape (n,).
         function : callable, optional
@@ -270,7 +270,7 @@ class InputKind:
         name : str
             Of the series.
         """
-        edges, sums = np.cumsum([0, *chunks]), np.array(checksums)
+        edges, sums = np.cumsum([0, *chunks]), np.array(checksums.totals)
         known = [to_task(edges, "lpe-edges"), to_task(sums, "lpe-checksums")]
         own = [held.argument() for held in values]
         entered = [to_task(argument, "lpe-shared") for argument in arguments]
@@ -278,7 +278,7 @@ class InputKind:
         # counted.
         return map_partitions(
             row_numbers(self.source), _look_up, name, function, self.frame,
-            number_type(self.frame), *known, len(values), *own, *entered,
+            number_type(self.frame), *known, checksums.places, len(values), *own, *entered,
             meta=_empty_series(name, float),
         )  # fmt: skip
 
@@ -335,6 +335,7 @@ def _look_up(
     dtype: type[np.floating],
     edges: NDArray[np.int64],
     checksums: NDArray[np.int64],
+    places: tuple[int, ...],
     n_values: int,
     *given: Any,
 ) -> pd.Series:
@@ -348,7 +349,8 @@ def _look_up(
         )
     rows, parts = float_rows(frame, dtype), np.searchsorted(edges, [start, stop])
     actual = [
-        checksum(rows[edges[i] - start : edges[i + 1] - start]) for i in range(*parts)
+        row_checksum(rows[edges[i] - start : edges[i + 1] - start], places).total
+        for i in range(*parts)
     ]
     if len(rows) != stop - start or actual != checksums[slice(*parts)].tolist():
         raise ValueError(rows_changed_message(f"has other rows from row {start} to {stop}"))

@@ -4,17 +4,60 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.tasks import meta_of, new_array
 
 
-def validated_rows(
-    rows: da.Array, sizes: Sequence[int], checksums: Sequence[int]
-) -> da.Array:
+@dataclass(frozen=True, slots=True)
+class RowChecksum:
+    """A number that depends on the values of rows and their order, in two parts.
+
+    Codes of levels may be known only when all rows have been read. Of these, the first part
+    has only which ones come before which.
+
+    Attributes
+    ----------
+    crc : int
+        Of the rows, with the ranks of codes among those of their column.
+    present : tuple of ndarray
+        The different codes of each column of codes, ascending.
+    """
+
+    crc: int
+    present: tuple[NDArray[np.generic], ...] = ()
+
+    @property
+    def total(self) -> int:
+        """The number of both parts."""
+        total = self.crc
+        for codes in self.present:
+            total = zlib.crc32(np.ascontiguousarray(codes).data, total)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Checksums:
+    """Those of the chunks of rows.
+
+    Attributes
+    ----------
+    totals : list of int
+    places : tuple of int
+        The columns that have codes.
+    """
+
+    totals: list[int]
+    places: tuple[int, ...] = ()
+
+
+def validated_rows(rows: da.Array, sizes: Sequence[int], checksums: Checksums) -> da.Array:
     """Return the same rows, lazily; a chunk that has changed raises ValueError.
 
     Parameters
@@ -23,12 +66,12 @@ def validated_rows(
         Its chunks may be unknown; those of the result are known.
     sizes : sequence of int
         Rows of the chunks.
-    checksums : sequence of int
-        Of the chunks, as `checksum` gives them.
+    checksums : Checksums
+        Of the chunks.
     """
     tasks = (
-        (_checked, (rows.name, i, 0), i, n_rows, expected)
-        for i, (n_rows, expected) in enumerate(zip(sizes, checksums, strict=True))
+        (_checked, (rows.name, i, 0), i, n_rows, expected, checksums.places)
+        for i, (n_rows, expected) in enumerate(zip(sizes, checksums.totals, strict=True))
     )
     chunks = (tuple(sizes), rows.chunks[1])
     return new_array("checked", tasks, [rows], chunks, meta_of(rows))
@@ -47,13 +90,27 @@ def rows_changed_message(how: str) -> str:
 # The functions below run inside tasks: NumPy in, NumPy out.
 
 
-def checksum(rows: NDArray[np.generic]) -> int:
-    """Return a number that depends on the values of the rows and their order."""
-    return zlib.crc32(np.ascontiguousarray(rows).data)
+def row_checksum(rows: NDArray[np.generic], places: Sequence[int] = ()) -> RowChecksum:
+    """Return the checksum of rows with codes in the columns at some places."""
+    present: list[Any] = []
+    if len(places) > 0:
+        rows = rows.copy()
+    for place in places:
+        positions, found = pd.factorize(rows[:, place], use_na_sentinel=False)
+        order = np.argsort(found)
+        ranks = np.empty(len(found), rows.dtype)
+        ranks[order] = np.arange(len(found))
+        rows[:, place] = ranks[positions]
+        present.append(found[order])
+    return RowChecksum(zlib.crc32(np.ascontiguousarray(rows).data), tuple(present))
 
 
 def _checked(
-    rows: NDArray[np.generic], number: int, n_rows: int, expected: int
+    rows: NDArray[np.generic],
+    number: int,
+    n_rows: int,
+    expected: int,
+    places: tuple[int, ...],
 ) -> NDArray[np.generic]:
     if len(rows) != n_rows:
         raise ValueError(
@@ -61,6 +118,6 @@ def _checked(
                 f"has {len(rows)} rows instead of {n_rows} in partition {number}"
             )
         )
-    if checksum(rows) != expected:
+    if row_checksum(rows, places).total != expected:
         raise ValueError(rows_changed_message(f"has other rows in partition {number}"))
     return rows

@@ -43,7 +43,7 @@ from lpe_dask.tables.partitions import (
     frame_of_part,
     rows_of_part,
 )
-from lpe_dask.tables.row_checks import validated_rows
+from lpe_dask.tables.row_checks import Checksums, validated_rows
 from lpe_dask.tables.row_status import RowStatus, status_codes, status_names
 from lpe_dask.tables.sources import Source, object_columns, open_source
 from lpe_dask.tables.value_types import check_value_types, column_label, kind_of_type
@@ -294,7 +294,7 @@ class Table:
         is_series = isinstance(names, pd.Series) or self.frame is not None
         return names.astype(RowStatus.TYPE) if is_series else names
 
-    def validated_rows(self, sizes: Sequence[int], checksums: Sequence[int]) -> da.Array:
+    def validated_rows(self, sizes: Sequence[int], checksums: Checksums) -> da.Array:
         """Return the rows, lazily, in the chunks of their first reading.
 
         As `row_checks.validated_rows`.

@@ -59,9 +59,16 @@ class FrozenTasks:
         _check_available(self._tasks)
         return self._tasks
 
-    def persist(self) -> None:
-        """Have the results stay on the cluster of the active client."""
-        self._persisted = persist(self.tasks())
+    def persist(self, others: list[Delayed] | None = None) -> list[Delayed]:
+        """Have the results stay on the cluster of the active client.
+
+        Others are computed at the same time, and are returned: they stay as long as what
+        is returned exists.
+        """
+        tasks = self.tasks()
+        persisted = persist([*tasks, *(others or [])])
+        self._persisted = persisted[: len(tasks)]
+        return persisted[len(tasks) :]
 
     def are_persisted(self) -> bool:
         """Return whether the active client may still get the results that were to stay."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.json_arrays import LEFT_OUT
 from lpe_dask.kernels import ALGORITHMS, Basis, Block, Index, QueryTiles
+from lpe_dask.search.blocks.held_rows import HeldRows
 from lpe_dask.search.blocks.in_memory import InMemoryBlock, InMemoryIndex, RowsByRegion
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import Handles, SpoolFolder, handles_of
@@ -154,6 +155,7 @@ def prepare_blocks(
     entry: SpoolEntry | None = None,
     regions: Boxes | None = None,
     block_rows: int | None = None,
+    beside: HeldRows | None = None,
 ) -> Blocks:
     """Return the reference as blocks in memory or in a spool; computes.
 
@@ -170,8 +172,11 @@ def prepare_blocks(
         Boxes of regions that rows are gathered in; None: the chunks are blocks.
     block_rows : int, optional
         Most rows of a block of a region.
+    beside : HeldRows, optional
+        Rows that are kept at the same time, by the same reading.
     """
     folder = None if entry is None else SpoolFolder(entry.url)
+    with_chunks = beside if regions is None else None  # else kept with the pieces
     found: list[Any] = []  # the rows of each region, and what keeps the pieces
 
     def make() -> list[Delayed]:
@@ -179,31 +184,39 @@ def prepare_blocks(
             return pack_chunks(source(), space, folder)
         pieces = split_chunks(source(), space, regions, folder)
         if not found:  # when they are made again, all comes from the rows
-            pieces, *found[:] = sorted_pieces(pieces, entry)
+            pieces, *found[:] = sorted_pieces(pieces, entry, beside)
         return build_region_blocks(pieces, found[0], space, folder, block_rows)
 
     if entry is None or folder is None:
-        blocks = Blocks.of(make)
+        blocks = Blocks.of(make, with_chunks)
         del found[1:]
         return blocks
-    blocks = Blocks.spooled(make(), entry)
+    blocks = Blocks.spooled(make(), entry, with_chunks)
     folder.remove_pieces()
     return blocks
 
 
 def sorted_pieces(
-    tasks: list[Delayed], entry: SpoolEntry | None
+    tasks: list[Delayed], entry: SpoolEntry | None, beside: HeldRows | None = None
 ) -> tuple[list[Delayed], NDArray[np.int64], Any]:
     """Return tasks that give pieces, the rows of each region, and what keeps them.
 
     Computes. On a cluster the pieces stay in the memory of workers as long as the last
-    result is referenced.
+    result is referenced. ``beside`` as in `prepare_blocks`.
     """
+    n_pieces, held = len(tasks), [] if beside is None else beside.tasks(entry)
     if entry is None and active_client() is not None:
-        kept = persist(tasks)
+        persisted = persist([*tasks, *held])
+        kept = persisted[:n_pieces]
+        if beside is not None:
+            beside.keep(persisted[n_pieces:])
+        del persisted
         counted = [size for piece in tasks for size in region_sizes([piece], 1)]
         return tasks, np.sum(compute(*counted), axis=0), kept
-    pieces = compute(*tasks)
+    results = compute(*tasks, *held)
+    pieces = results[:n_pieces]
+    if beside is not None:
+        beside.keep(results[n_pieces:])
     if entry is None:
         sizes = np.sum([piece.sizes() for piece in pieces], axis=0)
         held = [LocalValue(piece, "lpe-pieces") for piece in pieces]

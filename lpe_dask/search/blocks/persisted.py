@@ -13,7 +13,7 @@ each graph with these blocks: see `call_scope`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self
 from uuid import uuid4
@@ -21,6 +21,7 @@ from uuid import uuid4
 from dask.delayed import Delayed
 
 from lpe_dask.forks import ForkSafeLock
+from lpe_dask.search.blocks.held_rows import HeldRows
 from lpe_dask.search.blocks.spool_blocks import Handles, SpoolFolder, new_entry
 from lpe_dask.tasks import (
     FrozenTasks,
@@ -64,24 +65,38 @@ class Blocks:
         return self._token
 
     @classmethod
-    def of(cls, make: Callable[[], list[Delayed]]) -> Self:
-        """Return the blocks that tasks make, kept for the scheduler; computes."""
+    def of(cls, make: Callable[[], list[Delayed]], beside: HeldRows | None = None) -> Self:
+        """Return the blocks that tasks make, kept for the scheduler; computes.
+
+        ``beside`` are rows that are kept at the same time.
+        """
         blocks = cls(make, 0)
         blocks._n_blocks = len(blocks._made.tasks())
-        blocks.keep()
+        if beside is None:
+            blocks.keep()
+        else:
+            beside.keep(blocks._compute(beside.tasks(None)))
         if blocks._values:  # nothing is made of the rows again
             blocks._made = FrozenTasks(_not_rebuildable)
         return blocks
 
     @classmethod
-    def spooled(cls, tasks: list[Delayed], entry: SpoolEntry) -> Self:
-        """Return blocks that tasks write into an entry of a spool; computes."""
+    def spooled(
+        cls, tasks: list[Delayed], entry: SpoolEntry, beside: HeldRows | None = None
+    ) -> Self:
+        """Return blocks that tasks write into an entry of a spool; computes.
+
+        ``beside`` as in `of`.
+        """
         blocks = cls(_not_rebuildable, 0)
-        blocks._spool(tasks, entry)
+        held = [] if beside is None else beside.tasks(entry)
+        results = compute(*tasks, *held)
+        if beside is not None:
+            beside.keep(results[len(tasks) :])
+        blocks._take_handles(results[: len(tasks)], entry)
         return blocks
 
-    def _spool(self, tasks: list[Delayed], entry: SpoolEntry) -> None:
-        handles = compute(*tasks)
+    def _take_handles(self, handles: Sequence[Any], entry: SpoolEntry) -> None:
         self._n_blocks, self._in_spool = len(handles), True
         self._values = [LocalValue(Handles(handles, entry), "lpe-blocks")]
 
@@ -95,11 +110,16 @@ class Blocks:
         with self._lock:
             if self.is_available():
                 return
-            if active_client() is None:
-                values = compute(*self._made.tasks())
-                self._values = [LocalValue(value, "lpe-block") for value in values]
-            else:
-                self._made.persist()
+            self._compute([])
+
+    def _compute(self, others: list[Delayed]) -> Sequence[Any]:
+        """Compute and keep them; and others, whose results are returned."""
+        if active_client() is not None:
+            return self._made.persist(others)
+        values = compute(*self._made.tasks(), *others)
+        kept = values[: len(values) - len(others)]
+        self._values = [LocalValue(value, "lpe-block") for value in kept]
+        return values[len(kept) :]
 
     def tasks(self) -> list[Delayed]:
         """Return a task for each, which gives a `InMemoryBlock`, or the graph.
@@ -178,7 +198,8 @@ class StoredBlocks(Blocks):
                 super().keep()
                 return
             entry = new_entry()
-            self._spool(self._load(SpoolFolder(entry.url)), entry)
+            handles = compute(*self._load(SpoolFolder(entry.url)))
+            self._take_handles(handles, entry)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoredBlocks, (self._load, len(self))

@@ -104,6 +104,24 @@ class SpooledPieces:
             return read_region(ArrayFile(file).part, region, start, stop)
 
 
+@dataclass(frozen=True, slots=True)
+class SpooledRows:
+    """Rows on storage, as they came.
+
+    Attributes
+    ----------
+    url : str
+        Of their file.
+    """
+
+    url: str
+
+    def load(self) -> NDArray[np.generic]:
+        """Return the rows, read again."""
+        (rows,) = _read(self.url)
+        return rows
+
+
 class Handles:
     """Handles of one kind that enter a graph together.
 
@@ -163,6 +181,12 @@ class SpoolFolder:
         url = f"{self.url}/pieces-{uuid4().hex}"
         _write(url, [pieces.starts, pieces.numbers, pieces.rows])
         return SpooledPieces(url)
+
+    def write_rows(self, rows: NDArray[np.generic]) -> SpooledRows:
+        """Write rows, and return what reads them."""
+        url = f"{self.url}/rows-{uuid4().hex}"
+        _write(url, [rows])
+        return SpooledRows(url)
 
     def remove_pieces(self) -> None:
         """Remove the files of pieces; blocks have been made of them."""

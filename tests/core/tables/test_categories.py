@@ -353,13 +353,13 @@ def test_levels__are_no_longer_than_the_most(longest):
 
 def test_learn_categories__merges_no_long_values(monkeypatch):
     """Tasks keep that there are some, so that what they merge is bounded."""
-    merged, original = [], levels._merged
+    merged, original = [], levels.merged_seen
 
     def noted(surveys):
         merged.extend(surveys)
         return original(surveys)
 
-    monkeypatch.setattr(levels, "_merged", noted)
+    monkeypatch.setattr(levels, "merged_seen", noted)
     texts = [f"{i}" * 2000 for i in range(10, 99)]
     X = dd.from_pandas(pd.DataFrame({"c": texts}), npartitions=20)
 

@@ -73,8 +73,8 @@ CHANGES = {
 #: Arguments of LPE, and how often fit reads the rows with them.
 FITS = {
     "default": ({}, 2),
-    "scale": ({"scale": "standard"}, 5),
-    "mahalanobis": ({"metric": "mahalanobis"}, 5),
+    "scale": ({"scale": "standard"}, 2),
+    "mahalanobis": ({"metric": "mahalanobis"}, 2),
     "split": ({"calibration": "split", "random_state": 0}, 3),
     "conformal": ({"calibration": "conformal", "random_state": 0}, 3),
     "some": ({"calibration_size": 50, "random_state": 0}, 2),
