@@ -22,6 +22,7 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
+from lpe_dask.kernels import Moments
 from lpe_dask.model.audit import Audit, Sample, sample_of
 from lpe_dask.model.calibration_split import (
     INCLUDES_SELF,
@@ -80,6 +81,7 @@ from lpe_dask.search import (
     can_hold,
 )
 from lpe_dask.tables import (
+    GroupFacts,
     NominalRows,
     NominalTable,
     Sums,
@@ -262,15 +264,18 @@ class FitPlan:
         rows: da.Array,
         labels: Sequence[str],
         places: Sequence[int],
+        group_facts: GroupFacts | None = None,
         **reading: Any,
     ) -> tuple[Preparation, Self]:
         """Learn scale and metric of each group from rows; computes.
 
-        Parameters are those of `learn_preparation`, and ``reading`` as for `shape`. The
-        plan that is returned has groups of which nothing can be learned as small ones.
+        Parameters are those of `learn_preparation`, but for what is known of the rows of
+        each group, and ``reading`` as for `shape`. The plan that is returned has groups of
+        which nothing can be learned as small ones.
         """
         groups, parameters = self.groups, self.parameters
         assert groups is not None
+        facts = None if self.division.is_held_out else group_facts
         is_learned = groups.reference if self.division.is_held_out else None
         codes = groups.codes if is_learned is None else groups.codes[is_learned]
         has_metric = "neighbors" in groups.own
@@ -283,7 +288,7 @@ class FitPlan:
         plain = Preparation(categorical=tuple(places))
         n_rows, n_columns = rows.shape
         shape = self.shape(n_rows, n_columns, plain, **reading)
-        preparation, why = learn_group_preparations(rows, codes, learns, shape)
+        preparation, why = learn_group_preparations(rows, codes, learns, shape, facts)
         return preparation, self.with_groups(groups.without(why))
 
     def learn_preparation(
@@ -449,17 +454,21 @@ def fit_model(
 
 
 def _sums_of(parameters: dict[str, Any]) -> Sums | None:
-    """Return what a survey of all rows has to add up, so that it is not read again.
+    """Return what a survey of all rows has to add up, so that they are not read again.
 
-    Nothing where it is learned from some of the rows, or from those of each group.
+    Nothing where it is learned from some of the rows; of groups nothing where they have to
+    be read for quantiles or medians.
     """
-    asked = AskedFacts.of(
-        *(parameters[name] for name in ("scale", "metric", "metric_params"))
-    )
-    is_of_some = scales_groups(parameters) or parameters["calibration"] == "conformal"
-    if not asked.moments or is_of_some:
+    names = ("scale", "metric", "metric_params")
+    asked = AskedFacts.of(*(parameters[name] for name in names))
+    if parameters["calibration"] == "conformal":
         return None
-    return "products" if asked.products else "squares"
+    if scales_groups(parameters):
+        if asked.sample or parameters["missing"] == "measure":
+            return None
+        is_asked = asked.moments or asked.ranges
+        return Sums(asked.products, by_group=True) if is_asked else None
+    return Sums(asked.products) if asked.moments else None
 
 
 def scales_groups(parameters: Mapping[str, Any]) -> bool:
@@ -610,16 +619,20 @@ class _Search:
             "partition_rows": max(self.nominal.input_chunks),
             "reads_frame": self.nominal.is_frame,
         }
-        preparation, plan = self.plan.learn_groups(*given, **reads)
+        facts = self.nominal.group_facts
+        preparation, plan = self.plan.learn_groups(*given, facts, **reads)
         return preparation, replace(self, plan=plan)
 
     def _known(self) -> ColumnFacts:
         """Return what the survey says of the columns of numbers of all rows."""
-        ranges = self.nominal.ranges
+        ranges, moments = self.nominal.ranges, self.nominal.moments
+        facts = self.nominal.group_facts
+        if facts is not None and facts.of_groups:
+            moments = Moments.add(of.moments for of in facts.of_groups.values())
         is_number = np.ones(len(ranges.low), bool)
         is_number[[place for place in self.places if place < len(ranges.low)]] = False
         low, high = (np.array(ends)[is_number] for ends in (ranges.low, ranges.high))
-        return ColumnFacts(low, high, self.nominal.moments)
+        return ColumnFacts(low, high, moments)
 
     def measure(self, preparation: Preparation) -> tuple[Reference, NDArray[np.float64]]:
         """Return the reference of new rows, and the calibration statistics.

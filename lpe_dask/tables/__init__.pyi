@@ -14,6 +14,8 @@ from .exact_numbers import ColumnOffsets as ColumnOffsets
 from .feature_files import open_features as open_features
 from .group_dates import DATES as DATES
 from .group_dates import ZONED_DATES as ZONED_DATES
+from .group_facts import GroupFact as GroupFact
+from .group_facts import GroupFacts as GroupFacts
 from .group_levels import GroupLevels as GroupLevels
 from .group_levels import names_at as names_at
 from .group_levels import sample_groups as sample_groups

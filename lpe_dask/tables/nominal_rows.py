@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.kernels import Moments
+from lpe_dask.tables.group_facts import GroupFacts
 from lpe_dask.tables.nominal_survey import (
     SAMPLE_ROWS,
     NominalSurvey,
@@ -55,6 +56,8 @@ class NominalRows:
         Of the values.
     moments : Moments, optional
         Of the columns of numbers.
+    group_facts : GroupFacts, optional
+        Of these in each group.
     is_frame : bool
         Whether the input is a dask DataFrame.
     reread : callable, optional
@@ -70,6 +73,7 @@ class NominalRows:
     checksums: Checksums
     ranges: ValueRanges
     moments: Moments | None = None
+    group_facts: GroupFacts | None = None
     is_frame: bool = False
     reread: Callable[[], da.Array] | None = None
     groups: NDArray[np.int32] | None = None
@@ -100,7 +104,7 @@ class NominalRows:
         has_groups : bool, default=False
             Whether the last column has the numbers of groups; rows without one are left
             out.
-        sums : {"squares", "products"}, optional
+        sums : Sums, optional
             Which exact sums are gathered.
         survey : NominalSurvey, optional
             Of the rows, where they have been read.
@@ -150,7 +154,8 @@ class NominalRows:
         return cls(
             finite(lambda: source, name), sizes, None if is_kept.all() else statuses,
             np.concatenate([part.sample for part in parts]), checksums,
-            ranges_of([part.ranges for part in parts]), survey.moments, is_frame, reread,
+            ranges_of([part.ranges for part in parts]), survey.moments,
+            survey.group_facts, is_frame, reread,
             np.concatenate([part.groups for part in parts]) if has_groups else None,
         )  # fmt: skip
 

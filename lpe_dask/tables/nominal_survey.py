@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.kernels import Moments
 from lpe_dask.tables.categories import Categories
+from lpe_dask.tables.group_facts import GroupFacts
 from lpe_dask.tables.group_levels import (
     GroupLevels,
     GroupSurvey,
@@ -47,6 +48,9 @@ from lpe_dask.tasks import compute, freeze, merge_tasks, new_array, new_tasks
 #: the rows, on which no exact result depends.
 SAMPLE_ROWS, MIN_SAMPLED_ROWS = 16_384, 16
 
+#: The exact sums of rows, and what those of each group have.
+_Sums = tuple[Moments | None, GroupFacts | None]
+
 #: Partitions whose exact sums, or levels, one task merges.
 _MERGED_SUMS, _MERGED_LEVELS = 8, 16
 
@@ -63,13 +67,16 @@ class NominalSurvey:
     Attributes
     ----------
     parts : list of RowSurvey
-        Of the partitions, without moments.
+        Of the partitions, without sums.
     moments : Moments, optional
         Of all rows that are kept.
+    group_facts : GroupFacts, optional
+        Of these, too.
     """
 
     parts: list[RowSurvey]
     moments: Moments | None = None
+    group_facts: GroupFacts | None = None
 
 
 def survey_rows(rows: da.Array, surveyor: RowSurveyor) -> NominalSurvey:
@@ -79,7 +86,7 @@ def survey_rows(rows: da.Array, surveyor: RowSurveyor) -> NominalSurvey:
     surveys = new_tasks("survey", tasks, [rows])
     parts = new_tasks("survey-of", ((_without_sums, of.key) for of in surveys), surveys)
     found = compute(*parts, *_sums_of(surveys, surveyor))
-    return NominalSurvey(list(found[:n_chunks]), *found[n_chunks:])
+    return NominalSurvey(list(found[:n_chunks]), *_parts_of(found[n_chunks:]))
 
 
 def survey_levels(
@@ -135,16 +142,16 @@ def survey_levels(
     )
     all_levels = Delayed(f"{name}-all", graph, layer=name)
     recode = ((_recoded, key, all_levels.key, coder.places) for key in parts)
-    coded = new_tasks("survey-of", recode, [surveys, all_levels])
-    rows = new_tasks("survey-rows", ((_rows_of, key) for key in parts), [surveys])
-    found = compute(all_levels, *coded, *_sums_of(rows, surveyor))
+    coded = new_tasks("recode", recode, [surveys, all_levels])
+    bare = new_tasks("survey-of", ((_without_sums, of.key) for of in coded), coded)
+    found = compute(all_levels, *bare, *_sums_of(coded, surveyor))
     (categories, error), *others = found
     if error is not None:
         raise error
     if categories.places != coder.places:
         return categories, None
     n_parts = len(parts)
-    return categories, NominalSurvey(others[:n_parts], *others[n_parts:])
+    return categories, NominalSurvey(others[:n_parts], *_parts_of(others[n_parts:]))
 
 
 def _sums_of(surveys: list[Delayed], surveyor: RowSurveyor) -> list[Delayed]:
@@ -152,11 +159,15 @@ def _sums_of(surveys: list[Delayed], surveyor: RowSurveyor) -> list[Delayed]:
     if surveyor.sums is None:
         return []
     name = f"lpe-sums-{uuid4().hex}"
-    of_each = {f"{name}-of-{i}": (_moments, of.key) for i, of in enumerate(surveys)}
+    of_each = {f"{name}-of-{i}": (_sums, of.key) for i, of in enumerate(surveys)}
     merged, keys = merge_tasks(name, list(of_each), _added, _MERGED_SUMS)
     tasks = of_each | merged | {f"{name}-all": (_added, keys)}
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=surveys)
     return [Delayed(f"{name}-all", graph, layer=name)]
+
+
+def _parts_of(found: Sequence[_Sums]) -> _Sums:
+    return found[0] if len(found) > 0 else (None, None)
 
 
 # The functions below run inside tasks.
@@ -269,7 +280,7 @@ def _recoded(
     learned: tuple[Categories | None, Exception | None],
     places: tuple[int, ...],
 ) -> RowSurvey | None:
-    """Return the survey of a partition by the codes of all rows, without moments."""
+    """Return the survey of a partition by the codes of all rows."""
     categories, own, rows = learned[0], part.categories, part.rows
     if categories is None or own is None or rows is None:
         return None
@@ -282,21 +293,20 @@ def _recoded(
     if categories.groups is not None and part.levels.groups is not None:
         groups: GroupLevels = categories.groups
         codes.append(groups.numbers(part.levels.groups[1].iloc[:, :-1]))
-    return replace(recoded(rows, places, codes), moments=None)
+    return recoded(rows, places, codes)
 
 
-def _rows_of(part: _PartSurvey) -> RowSurvey | None:
-    return part.rows
+def _without_sums(survey: RowSurvey | None) -> RowSurvey | None:
+    return survey and replace(survey, moments=None, group_facts=None)
 
 
-def _without_sums(survey: RowSurvey) -> RowSurvey:
-    return replace(survey, moments=None)
+def _sums(survey: RowSurvey | None) -> _Sums:
+    return (None, None) if survey is None else (survey.moments, survey.group_facts)
 
 
-def _moments(survey: RowSurvey | None) -> Moments | None:
-    return None if survey is None else survey.moments
-
-
-def _added(parts: Sequence[Moments | None]) -> Moments | None:
-    there = [part for part in parts if part is not None]
-    return Moments.add(there) if there else None
+def _added(parts: Sequence[_Sums]) -> _Sums:
+    moments = [of for of, _ in parts if of is not None]
+    facts = [of for _, of in parts if of is not None]
+    return (
+        Moments.add(moments) if moments else None, GroupFacts.add(facts) if facts else None
+    )  # fmt: skip

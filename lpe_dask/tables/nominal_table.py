@@ -90,7 +90,7 @@ class NominalTable:
             The columns that have codes already; None: categories are learned.
         by : sequence
             The columns that divide rows into groups.
-        sums : {"squares", "products"}, optional
+        sums : Sums, optional
             As for `NominalRows.of`.
 
         Raises
@@ -136,7 +136,7 @@ class _Count:
         With the columns that divide rows into groups as the last ones.
     missing : {"error", "drop", "measure"}
     n_by : int
-    sums : {"squares", "products"}, optional
+    sums : Sums, optional
     """
 
     X: Any

@@ -7,18 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import Moments
+from lpe_dask.tables.group_facts import GroupFacts
 from lpe_dask.tables.row_checks import RowChecksum, row_checksum
 from lpe_dask.tables.row_status import status_codes
 from lpe_dask.tables.value_ranges import BlockRanges
 
-#: Which exact sums are gathered: of columns and their squares, or of all products as well.
-Sums = Literal["squares", "products"]
+
+class Sums(NamedTuple):
+    """Which exact sums of columns are gathered.
+
+    Attributes
+    ----------
+    has_products : bool
+        Of all products, and not only of squares.
+    by_group : bool
+        Of each group by itself.
+    """
+
+    has_products: bool = False
+    by_group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,7 @@ class RowSurvey:
         The number of the group of each row that is kept.
     moments : Moments, optional
         Of their columns of numbers.
+    group_facts : GroupFacts, optional
     """
 
     statuses: NDArray[np.int8]
@@ -50,6 +64,7 @@ class RowSurvey:
     ranges: BlockRanges
     groups: NDArray[np.int32] | None = None
     moments: Moments | None = None
+    group_facts: GroupFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +81,7 @@ class RowSurveyor:
         Whether rows with missing values are kept.
     has_groups : bool
         Whether the last column has the numbers of groups.
-    sums : {"squares", "products"}, optional
+    sums : Sums, optional
     """
 
     n_sampled: int
@@ -94,18 +109,22 @@ class RowSurveyor:
             )
             is_kept = statuses == 0
             kept, sample = rows[is_kept], rows[which[is_kept[which]]]
-        groups = None
+        groups: NDArray[np.int32] | None = None
         if self.has_groups:
-            sample, groups = kept[spread(len(kept), self.n_sampled)], kept[:, -1]
-            kept = kept[:, :-1]
-        moments = None
+            sample = kept[spread(len(kept), self.n_sampled)]
+            kept, groups = kept[:, :-1], kept[:, -1].astype(np.int32)
+        moments = facts = None
         if self.sums is not None:
-            numbers = np.delete(kept, self.categorical, axis=1)
-            moments = Moments.of(numbers, has_products=self.sums == "products")
+            numbers, by_group, has_products = (
+                np.delete(kept, self.categorical, axis=1), *self.sums[::-1],
+            )  # fmt: skip
+            if by_group and groups is not None:
+                facts = GroupFacts.of(numbers, groups, has_products=has_products)
+            else:
+                moments = Moments.of(numbers, has_products=has_products)
         return RowSurvey(
             statuses, bad, n_missing, sample, row_checksum(rows, coded),
-            BlockRanges.of(kept, self.categorical),
-            None if groups is None else groups.astype(np.int32), moments,
+            BlockRanges.of(kept, self.categorical), groups, moments, facts,
         )  # fmt: skip
 
 
@@ -142,13 +161,17 @@ def recoded(
         spread_out = np.zeros(int(new[: len(n_rows)].max(initial=-1)) + 1, np.int64)
         spread_out[new[: len(n_rows)]] = n_rows
         counts.append(spread_out)
+    facts = survey.group_facts
     if groups is not None:
         groups = codes[-1][groups].astype(np.int32)
+    if facts is not None:
+        facts = facts.recoded(codes[-1])
     present = tuple(
         _replaced(of, new) for of, new in zip(survey.checksum.present, codes, strict=True)
     )
     return replace(
         survey, sample=sample, ranges=BlockRanges(low, high, counts), groups=groups,
+        group_facts=facts,
         checksum=RowChecksum(survey.checksum.crc, present),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ read no rows but its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
+from lpe_dask.model.learning.column_facts import ColumnFacts
 from lpe_dask.model.learning.scaling import learn_map, learn_metric, learn_preparation
 from lpe_dask.search import (
     Buckets,
@@ -24,7 +25,7 @@ from lpe_dask.search import (
     ProblemSize,
     Scaling,
 )
-from lpe_dask.tables import select_rows
+from lpe_dask.tables import GroupFact, GroupFacts, select_rows
 from lpe_dask.tasks import compute
 
 #: Rows of a large group that its medians are looked for from.
@@ -59,11 +60,16 @@ class LearnsGroups:
     is_known: NDArray[np.bool_]
     has_metric: bool = True
 
-    def learn(self, rows: Any, sample: NDArray[np.generic]) -> Preparation | str:
-        """Return the preparation of the rows of a group, or why there is none."""
+    def learn(
+        self, rows: Any, sample: NDArray[np.generic], known: ColumnFacts | None = None
+    ) -> Preparation | str:
+        """Return the preparation of the rows of a group, or why there is none.
+
+        ``known`` is what is known of them.
+        """
         learned: dict[str, Any] = {
             "categorical": self.categorical, "random_state": self.random_state,
-            "sample": sample if self.fills else None,
+            "sample": sample if self.fills else None, "known": known,
         }  # fmt: skip
         try:
             if not self.has_metric:
@@ -97,6 +103,18 @@ class LearnsGroups:
             firsts[group - first] = numbers[part.start]
             found.append(self.learn(rows[part], rows[part]))
         return LearnedGroups.of(found, firsts, first)
+
+    def of_facts(self, facts: Mapping[int, GroupFact], n_columns: int) -> LearnedGroups:
+        """Return what is learned of all groups from what is known of their rows."""
+        n_groups, n_numbers = len(self.is_known), n_columns - len(self.categorical)
+        found: list[Preparation | str | None] = [None] * n_groups
+        firsts, none = np.zeros((n_groups, n_numbers)), np.empty((0, n_columns))
+        for group, of in facts.items():
+            if self.is_known[group]:
+                firsts[group] = of.first
+                known = ColumnFacts(of.low, of.high, of.moments)
+                found[group] = self.learn(none, none, known)
+        return LearnedGroups.of(found, firsts, 0)
 
     def of_large(self, rows: da.Array, group: int) -> LearnedGroups:
         """Return what is learned of a group of many rows; computes."""
@@ -145,7 +163,11 @@ class LearnedGroups:
 
 
 def learn_group_preparations(
-    rows: da.Array, codes: NDArray[np.int32], learns: LearnsGroups, shape: ProblemSize
+    rows: da.Array,
+    codes: NDArray[np.int32],
+    learns: LearnsGroups,
+    shape: ProblemSize,
+    facts: GroupFacts | None = None,
 ) -> tuple[Preparation, dict[int, str]]:
     """Return what is learned of groups, and why of some nothing is; computes.
 
@@ -159,26 +181,19 @@ def learn_group_preparations(
     learns : LearnsGroups
     shape : ProblemSize
         Of a search among the rows.
+    facts : GroupFacts, optional
+        What is known of the rows of each group.
 
     Raises
     ------
     ValueError
         If nothing can be learned of any group, saying why.
     """
-    sizes = np.bincount(codes, minlength=len(learns.is_known))
-    buckets = Buckets(rows, sizes, shape)
-    edges = buckets.groups_of()
-    is_large = [buckets.is_large(i) for i in range(len(edges))]
-    has_rows = [sizes[slice(*of)].any() for of in edges]
-    some = [i for i, of in enumerate(edges) if has_rows[i] and not is_large[i]]
-    found = dict(
-        zip(some, compute(*buckets.tasks(some, learns.of_bucket)), strict=True)
-        if some
-        else []
-    )
-    for i in np.flatnonzero(is_large).tolist():
-        found[i] = learns.of_large(buckets.rows(i), edges[i][0])
-    parts = [found.get(i, LearnedGroups(b - a, None, {})) for i, (a, b) in enumerate(edges)]
+    of_groups = None if facts is None else facts.of_groups
+    if of_groups is None:
+        parts = _learned_from_rows(rows, codes, learns, shape)
+    else:
+        parts = [learns.of_facts(of_groups, rows.shape[1])]
     why = {group: of for part in parts for group, of in part.why.items()}
     first = next((part.first for part in parts if part.first is not None), None)
     if first is None:
@@ -196,6 +211,26 @@ def learn_group_preparations(
     return learn_metric(
         scaled, mapped, learns.scale, learns.metric, learns.metric_params, learns.columns
     ), why
+
+
+def _learned_from_rows(
+    rows: da.Array, codes: NDArray[np.int32], learns: LearnsGroups, shape: ProblemSize
+) -> list[LearnedGroups]:
+    """Return what is learned of the groups of each bucket; computes."""
+    sizes = np.bincount(codes, minlength=len(learns.is_known))
+    buckets = Buckets(rows, sizes, shape)
+    edges = buckets.groups_of()
+    is_large = [buckets.is_large(i) for i in range(len(edges))]
+    has_rows = [sizes[slice(*of)].any() for of in edges]
+    some = [i for i, of in enumerate(edges) if has_rows[i] and not is_large[i]]
+    found = dict(
+        zip(some, compute(*buckets.tasks(some, learns.of_bucket)), strict=True)
+        if some
+        else []
+    )
+    for i in np.flatnonzero(is_large).tolist():
+        found[i] = learns.of_large(buckets.rows(i), edges[i][0])
+    return [found.get(i, LearnedGroups(b - a, None, {})) for i, (a, b) in enumerate(edges)]
 
 
 def _numbers_only(learned: Preparation) -> Preparation:

@@ -7,7 +7,7 @@ array of NumPy.
 
 Ranges are exact in any order. Means and covariances are fractions of exact sums, rounded
 once (kernels/exact_moments.py): floating-point sums would change with chunks. What a metric
-learns of rows by quantiles takes another reading, once these are known.
+learns of rows by quantiles is that of the sample that these are learned from.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
+from lpe_dask.kernels import Moments
 from lpe_dask.model.learning.column_facts import AskedFacts, ColumnFacts, read_facts
 from lpe_dask.model.learning.medians import Medians
 from lpe_dask.model.learning.metrics import (
@@ -95,9 +96,7 @@ def learn_preparation(
     gaps = None if sample is None else Medians.near(np.delete(sample, codes, 1), names)
     facts = read_facts(numbers, asked, known, gaps, random_state).filled()
     fill = facts.medians
-    if fill is not None:
-        numbers = _filled(numbers, fill)
-    learned = _Columns(numbers, names, facts)
+    learned = _Columns(names, facts)
     if metric == "mahalanobis":
         mapped = _learn_mahalanobis(learned, scale, given)
         if group_role is None:
@@ -134,6 +133,7 @@ def learn_map(
     categorical: Sequence[int] = (),
     random_state: int | None = None,
     sample: NDArray[np.generic] | None = None,
+    known: ColumnFacts | None = None,
 ) -> Preparation:
     """Learn what takes rows to scaled units, for a metric that is learned later; computes.
 
@@ -144,9 +144,9 @@ def learn_map(
     names = [columns[i] for i in range(len(columns)) if i not in categorical]
     gaps = None if sample is None else Medians.near(np.delete(sample, codes, 1), names)
     asked, scaling = AskedFacts.of(scale, "euclidean", None), Scaling()
-    facts = read_facts(numbers, asked, None, gaps, random_state).filled()
+    facts = read_facts(numbers, asked, known, gaps, random_state).filled()
     if numbers.shape[1] > 0:
-        scaling = _scaling_of(_Columns(numbers, names, facts), scale)
+        scaling = _scaling_of(_Columns(names, facts), scale)
     return Preparation(scaling, categorical=codes, fill=facts.medians)
 
 
@@ -270,16 +270,6 @@ def _learn_mahalanobis(
     return Preparation(scaling, matrix)
 
 
-def _scaled(rows: Rows, scaling: Scaling) -> Rows:
-    """Return the scaled rows, lazily for Dask."""
-    if isinstance(rows, np.ndarray):
-        return scaling.apply(rows)
-    entered = to_task(scaling, "lpe-scaling")  # its knots may be many
-    tasks = ((_apply, entered.key, (rows.name, i, 0)) for i in range(rows.numblocks[0]))
-    chunks = (rows.chunks[0], (scaling.n_scaled(rows.shape[1]),))
-    return new_array("scaled", tasks, [rows, entered], chunks, np.empty((0, 0)))
-
-
 def _numbers_only(rows: Rows, categorical: tuple[int, ...]) -> Rows:
     """Return the columns that are no codes, lazily for Dask."""
     if isinstance(rows, np.ndarray):
@@ -290,14 +280,6 @@ def _numbers_only(rows: Rows, categorical: tuple[int, ...]) -> Rows:
     )
     chunks, meta = (rows.chunks[0], (n_numbers,)), np.empty((0, 0), rows.dtype)
     return new_array("numbers", tasks, [rows], chunks, meta)
-
-
-def _filled(numbers: Rows, fill: NDArray[np.float64]) -> Rows:
-    """Return columns of numbers without gaps, lazily for Dask."""
-    if isinstance(numbers, np.ndarray):
-        return _fill(numbers, fill)
-    blocks = ((_fill, (numbers.name, i, 0), fill) for i in range(numbers.numblocks[0]))
-    return new_array("filled", blocks, [numbers], numbers.chunks, np.empty((0, 0)))
 
 
 def check_determined(n_rows: int, n_features: int) -> None:
@@ -366,7 +348,7 @@ def learn_scaling(
     """
     asked = AskedFacts.of(scale, "euclidean", None)
     facts = read_facts(rows, asked, random_state=random_state)
-    return _scaling_of(_Columns(rows, columns, facts), scale)
+    return _scaling_of(_Columns(columns, facts), scale)
 
 
 def _scaling_of(columns: _Columns, scale: str | None) -> Scaling:
@@ -384,13 +366,11 @@ class _Columns:
 
     Attributes
     ----------
-    rows : dask array or ndarray of shape (n_rows, n_columns)
-        Without gaps.
     names : sequence of str
     facts : ColumnFacts
+        Without gaps.
     """
 
-    rows: Rows
     names: Sequence[str]
     facts: ColumnFacts
 
@@ -420,10 +400,10 @@ class _Columns:
         return knots_of(self.facts.sample, *self.ranges)
 
     def scaled(self, scaling: Scaling, names: Sequence[str]) -> _Columns:
-        """Return the columns of scaled rows, with their moments; computes."""
-        rows = _scaled(self.rows, scaling)
-        asked = AskedFacts(moments=True, products=True)
-        return _Columns(rows, names, read_facts(rows, asked))
+        """Return the columns of the sample as they are scaled, with their moments."""
+        assert self.facts.sample is not None
+        moments = Moments.of(scaling.apply(self.facts.sample), has_products=True)
+        return _Columns(names, ColumnFacts(moments=moments))
 
 
 def _range_weights(columns: _Columns) -> NDArray[np.float64]:
@@ -532,14 +512,6 @@ def _check_float_range(
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.
-
-
-def _fill(numbers: NDArray[np.generic], fill: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.where(np.isnan(numbers), fill, numbers)
-
-
-def _apply(scaling: Scaling, rows: NDArray[np.generic]) -> NDArray[np.float64]:
-    return scaling.apply(rows)
 
 
 def _prepare(preparation: Preparation, rows: NDArray[np.generic]) -> NDArray[np.float64]:

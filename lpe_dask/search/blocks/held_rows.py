@@ -34,7 +34,7 @@ class HeldRows:
         self._source = source
         self._chunks: tuple[tuple[int, ...], ...] = ()
         self._kept: Sequence[Any] = ()
-        self._meta: Any = None
+        self._empty: Any = None
         self._entry: SpoolEntry | None = None
 
     def tasks(self, entry: SpoolEntry | None) -> list[Delayed]:
@@ -43,7 +43,7 @@ class HeldRows:
         ``entry`` is that of the spool of the blocks; None: they stay in memory.
         """
         rows = self._source()
-        self._chunks, self._meta, self._entry = rows.chunks, meta_of(rows), entry
+        self._chunks, self._empty, self._entry = rows.chunks, meta_of(rows), entry
         folder = None if entry is None else SpoolFolder(entry.url)
         blocks = range(rows.numblocks[0])
         return new_tasks(
@@ -64,7 +64,7 @@ class HeldRows:
         if isinstance(held[0], LocalValue):
             held = LocalValue.tasks(held)
         return new_array(
-            "held", ((_held, of.key) for of in held), held, self._chunks, self._meta
+            "held", ((_held, of.key) for of in held), held, self._chunks, self._empty
         )
 
 

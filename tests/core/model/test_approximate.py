@@ -55,6 +55,21 @@ def unjudged(monkeypatch, lists):
 CALIBRATIONS, AGGREGATIONS = ["loo", "split", "conformal"], ["kth", "mean"]
 
 
+def test_fit__reads_partitions_twice_more():
+    """For the sample that indexes depend on, and for the certificate."""
+    n_read = []
+
+    def part(number):
+        n_read.append(number)
+        return pd.DataFrame(NOMINAL[number::3]).add_prefix("x")
+
+    meta = part(0)[:0]
+    n_read.clear()
+    LPE(**GIVEN, algorithm="nn_descent").fit(dd.from_map(part, range(3), meta=meta))
+
+    assert sorted(n_read) == sorted([0, 1, 2] * 4)
+
+
 @pytest.mark.parametrize(
     ("calibration", "aggregation"),
     mostly_full(itertools.product(CALIBRATIONS, AGGREGATIONS), [("loo", "mean")]),

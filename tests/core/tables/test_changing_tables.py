@@ -75,11 +75,11 @@ FITS = {
     "default": ({}, 2),
     "scale": ({"scale": "standard"}, 2),
     "mahalanobis": ({"metric": "mahalanobis"}, 2),
-    "split": ({"calibration": "split", "random_state": 0}, 3),
-    "conformal": ({"calibration": "conformal", "random_state": 0}, 3),
+    "split": ({"calibration": "split", "random_state": 0}, 2),
+    "conformal": ({"calibration": "conformal", "random_state": 0}, 2),
     "some": ({"calibration_size": 50, "random_state": 0}, 2),
     "geodesic": ({"metric": "geodesic"}, 2),
-    "union": ({"metric": "geodesic", "metric_params": {"graph": "union"}}, 3),
+    "union": ({"metric": "geodesic", "metric_params": {"graph": "union"}}, 2),
 }
 KINDS = ["frame", "array"]
 REMEDY = r".* persist a Dask input first .*, or write it to Parquet"

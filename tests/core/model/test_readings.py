@@ -1,0 +1,203 @@
+"""How often a fit reads its input: once to survey all rows, and once to pack them.
+
+A third reading is needed for what depends on how many rows there are: quantiles, medians,
+and what "conformal" learns from a part. docs/cluster.md says so.
+"""
+
+from collections import Counter
+from uuid import uuid4
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from dask.delayed import delayed
+
+import lpe_dask
+from lpe_dask import LPE
+from lpe_dask.model import fitting
+from lpe_dask.tables.parquet_files import RowGroups
+
+N_PARTS, N_ROWS = 3, 60
+NUMBERS = ["x", "y"]
+TEXT, DAY = ["text"], ["day"]
+
+#: Arguments, columns beside numbers, and how often each partition is read.
+FITS = {
+    "plain": ({}, [], 2),
+    "minmax": ({"scale": "minmax"}, [], 2),
+    "standard": ({"scale": "standard"}, [], 2),
+    "quantile": ({"scale": "quantile"}, [], 3),
+    "minmax+quantile": ({"scale": "minmax+quantile"}, [], 3),
+    "radius": ({"graph": "radius", "scale": "minmax"}, [], 2),
+    "weights": ({"metric_params": {"w": [1, 2]}}, [], 2),
+    "seuclidean": ({"metric": "seuclidean"}, [], 2),
+    "seuclidean by quantiles": ({"metric": "seuclidean", "scale": "quantile"}, [], 3),
+    "mahalanobis": ({"metric": "mahalanobis"}, [], 2),
+    "mahalanobis, scaled": ({"metric": "mahalanobis", "scale": "standard"}, [], 2),
+    "mahalanobis by both": ({"metric": "mahalanobis", "scale": "minmax+quantile"}, [], 3),
+    "categories": ({"categorical": TEXT}, TEXT, 2),
+    "categories, found": ({"categorical": "auto", "scale": "standard"}, TEXT, 2),
+    "drop": ({"missing": "drop", "scale": "standard"}, [], 2),
+    "measure": ({"missing": "measure"}, [], 3),
+    "measure, scaled": ({"missing": "measure", "scale": "standard"}, [], 3),
+    "measure by quantiles": ({"missing": "measure", "scale": "quantile"}, [], 3),
+    "some": ({"calibration": "loo", "calibration_size": 30}, [], 2),
+    "split": ({"calibration": "split", "scale": "minmax"}, [], 2),
+    "conformal": ({"calibration": "conformal"}, [], 2),
+    "conformal, scaled": ({"calibration": "conformal", "scale": "standard"}, [], 3),
+    "conformal by quantiles": ({"calibration": "conformal", "scale": "quantile"}, [], 3),
+    "conformal, measure": (
+        {"calibration": "conformal", "missing": "measure", "scale": "standard"}, [], 3,
+    ),
+    "all": (
+        {
+            "calibration": "conformal", "missing": "drop", "scale": "standard",
+            "categorical": TEXT,
+        }, TEXT, 3,
+    ),
+    "groups": ({"by": DAY}, DAY, 2),
+    "groups, categories": ({"by": DAY, "categorical": TEXT}, [*TEXT, *DAY], 2),
+    "groups, one scale": (
+        {"by": DAY, "own": ["calibration"], "scale": "standard"}, DAY, 2,
+    ),
+    "groups, scaled": ({"by": DAY, "scale": "standard"}, DAY, 2),
+    "groups, conformal": ({"by": DAY, "calibration": "conformal"}, DAY, 2),
+    "geodesic": ({"metric": "geodesic"}, [], 2),
+    "union": ({"metric": "geodesic", "metric_params": {"graph": "union"}}, [], 2),
+}  # fmt: skip
+
+
+class CountedTable:
+    """A table that counts how often each partition is read."""
+
+    def __init__(self, *, has_gaps=False):
+        self.has_gaps = has_gaps
+        self.name = uuid4().hex  # Dask takes tables that look alike for one
+        self.n_read = Counter()
+
+    def part(self, number):
+        """Return a partition."""
+        self.n_read[number] += 1
+        rng = np.random.default_rng(number)
+        frame = pd.DataFrame(rng.standard_normal((N_ROWS, 2)), columns=NUMBERS)
+        if self.has_gaps:
+            frame.loc[number, "x"] = np.nan
+        text = pd.array(rng.choice(list("ab"), N_ROWS), dtype="string")
+        return frame.assign(text=text, day=rng.integers(0, 2, N_ROWS))
+
+    def frame(self, columns):
+        """Return it as a dask DataFrame."""
+        meta = self.part(0)[:0]
+        self.n_read.clear()
+        return dd.from_map(self.part, range(N_PARTS), meta=meta)[columns]
+
+    def array(self):
+        """Return its numbers as a dask array, of known chunks."""
+
+        def numbers(number):
+            return self.part(number)[NUMBERS].to_numpy()
+
+        parts = [delayed(numbers)(number) for number in range(N_PARTS)]
+        shape = (N_ROWS, len(NUMBERS))
+        return da.concatenate([da.from_delayed(of, shape, float) for of in parts])
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_fit__reads_each_partition_so_often(fit):
+    arguments, others, n_readings = FITS[fit]
+    table = CountedTable(has_gaps="missing" in arguments)
+    given = {"calibration": "loo", "random_state": 0} | arguments
+    if given.get("graph") != "radius":
+        given["n_neighbors"] = 3
+
+    with dask.config.set(scheduler="sync"):
+        frame = table.frame([*NUMBERS, *others])
+        model = LPE(**given).fit(frame)
+        assert table.n_read == dict.fromkeys(range(N_PARTS), n_readings)
+        expected = LPE(**given).fit(frame.compute())
+
+    np.testing.assert_array_equal(model.calibration_, expected.calibration_)
+
+
+@pytest.mark.parametrize("fit", ["plain", "standard", "mahalanobis", "split", "conformal"])
+def test_fit__reads_arrays_as_often(fit):
+    arguments, _, n_readings = FITS[fit]
+    table = CountedTable()
+
+    with dask.config.set(scheduler="sync"):
+        LPE(3, random_state=0, **arguments).fit(table.array())
+
+    assert table.n_read == dict.fromkeys(range(N_PARTS), n_readings)
+
+
+@pytest.mark.parametrize("calibration", ["split", "conformal"])
+def test_fit__reads_once_more_what_workers_cannot_hold(calibration, monkeypatch):
+    table = CountedTable()
+    given = {"n_neighbors": 3, "calibration": calibration, "random_state": 0}
+    with dask.config.set(scheduler="sync"):
+        expected = LPE(**given).fit(table.frame(NUMBERS)).calibration_
+        monkeypatch.setattr(fitting, "can_hold", lambda shape, n_bytes: False)
+
+        found = LPE(**given).fit(table.frame(NUMBERS)).calibration_
+
+    assert table.n_read == dict.fromkeys(range(N_PARTS), 3)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_fit__of_objects_that_are_numbers_reads_once_more():
+    """That columns of objects have no text is seen only when all rows have been read."""
+    table = CountedTable()
+    frame = table.frame(NUMBERS).astype({"x": object})
+    with dask.config.set(scheduler="sync"):
+        LPE(3, categorical="auto").fit(frame)
+
+    assert table.n_read == dict.fromkeys(range(N_PARTS), 3)
+
+
+def test_fit__of_numbers_beyond_floats_reads_twice_more():
+    """For their least one, and again by that."""
+    table, large = CountedTable(), 1_700_000_000_000_000_000
+
+    def with_large(part):
+        return part.assign(x=large + 3 * np.arange(len(part)))
+
+    frame = table.frame(NUMBERS).map_partitions(with_large)
+    with dask.config.set(scheduler="sync"):
+        LPE(3).fit(frame)
+
+    assert max(table.n_read.values()) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "n_readings"),
+    [
+        ({}, 3),
+        ({"scale": "standard"}, 3),
+        ({"calibration": "conformal", "scale": "standard"}, 5),
+    ],
+)
+def test_run__reads_measured_columns_so_often(arguments, n_readings, tmp_path, monkeypatch):
+    """Those of the same table: for the fit, and for the reasons of anomalous rows.
+
+    With "conformal" also to score the rows that are no calibration rows. What is carried
+    over is read to be written.
+    """
+    table, n_read, data = CountedTable(), Counter(), tmp_path / "data"
+    data.mkdir()
+    for number in range(N_PARTS):
+        table.part(number).to_parquet(data / f"{number}.parquet")
+    read = RowGroups.read
+
+    def noting(part, columns):
+        n_read[tuple(columns)] += 1
+        return read(part, columns)
+
+    monkeypatch.setattr(RowGroups, "read", noting)
+    given = {"columns": NUMBERS, "keep": TEXT, "n_neighbors": 3, **arguments}
+    with dask.config.set(scheduler="sync"):
+        lpe_dask.batch.score_files(str(data), str(tmp_path / "out"), **given)
+
+    assert n_read[tuple(NUMBERS)] == n_readings * N_PARTS
