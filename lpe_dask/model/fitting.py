@@ -674,7 +674,8 @@ class _Search:
         statistic = measure_with_checkpoint(
             chosen, own.shape.n_reference, own.nominal_tasks, self.checkpoint
         )
-        del own, held  # their memory is free before the other part is packed
+        del own  # its memory is free before the other part is packed
+        held.release()
         if reference is None:
             reference = self._reference(searched, preparation)
         return self._indexed(reference), statistic
@@ -703,6 +704,7 @@ class _Search:
         statistic = measure_with_checkpoint(
             numbers, len(self.nominal.rows), tasks, self.checkpoint
         )
+        held.release()
         return self._indexed(reference), statistic
 
     def _can_hold(

@@ -22,7 +22,7 @@ from lpe_dask.tasks import LocalValue, SpoolEntry, meta_of, new_array, new_tasks
 
 
 class HeldRows:
-    """Some nominal rows, kept as long as this exists.
+    """Some nominal rows, kept until they are released.
 
     Parameters
     ----------
@@ -66,6 +66,13 @@ class HeldRows:
         return new_array(
             "held", ((_held, of.key) for of in held), held, self._chunks, self._empty
         )
+
+    def release(self) -> None:
+        """Keep the rows no longer."""
+        self._kept = ()
+        if self._entry is not None:
+            SpoolFolder(self._entry.url).remove_rows()
+            self._entry = None
 
 
 # The functions below run inside tasks.

@@ -190,8 +190,15 @@ class SpoolFolder:
 
     def remove_pieces(self) -> None:
         """Remove the files of pieces; blocks have been made of them."""
+        self._remove("pieces-")
+
+    def remove_rows(self) -> None:
+        """Remove the files of rows that came; they have been measured."""
+        self._remove("rows-")
+
+    def _remove(self, prefix: str) -> None:
         folder = Folder(self.url)
-        for name in folder.names("pieces-"):
+        for name in folder.names(prefix):
             folder.remove_file(name)
 
 

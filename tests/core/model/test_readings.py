@@ -18,6 +18,7 @@ from dask.delayed import delayed
 import lpe_dask
 from lpe_dask import LPE
 from lpe_dask.model import fitting
+from lpe_dask.search import MemoryEstimate
 from lpe_dask.tables.parquet_files import RowGroups
 
 N_PARTS, N_ROWS = 3, 60
@@ -145,6 +146,25 @@ def test_fit__reads_once_more_what_workers_cannot_hold(calibration, monkeypatch)
 
     assert table.n_read == dict.fromkeys(range(N_PARTS), 3)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "pruned"])
+@pytest.mark.parametrize("calibration", ["split", "conformal"])
+def test_fit__holds_rows_in_the_spool(calibration, algorithm, monkeypatch, tmp_path):
+    table = CountedTable()
+    given = {"calibration": calibration, "algorithm": algorithm, "random_state": 0}
+    config = {"lpe-dask.spool": str(tmp_path), "lpe-dask.block-rows": 64}
+    with dask.config.set(config, scheduler="sync"):
+        expected = LPE(3, **given).fit(table.frame(NUMBERS)).calibration_
+        monkeypatch.setattr(
+            MemoryEstimate, "fits", lambda needs, *_: bool(needs.plan.is_spooled)
+        )
+        model = LPE(3, **given).fit(table.frame(NUMBERS))
+
+    assert any(tmp_path.rglob("block-*"))
+    assert not any(tmp_path.rglob("rows-*"))
+    assert table.n_read == dict.fromkeys(range(N_PARTS), 2)
+    np.testing.assert_array_equal(model.calibration_, expected)
 
 
 def test_fit__of_objects_that_are_numbers_reads_once_more():
