@@ -164,7 +164,7 @@ class Fit:
         with input_errors_pass():
             model = fit_model(
                 self.parameters, self.nominal, self.checkpoint_url(folder),
-                advises=self.advises,
+                advises=self.advises, sizes=self.table.known_sizes,
             )  # fmt: skip
         check_unchanged(self.table, remove_fits, folder)
         return replace(model, source=self.source)

@@ -396,6 +396,7 @@ def fit_model(
     *,
     for_own: bool = False,
     advises: bool = False,
+    sizes: Sequence[int] | None = None,
 ) -> Fitted:
     """Return the model of some nominal rows; computes, with the scheduler that is active.
 
@@ -418,6 +419,8 @@ def fit_model(
         before the search that they can be sent.
     advises : bool, default=False
         Whether to say before the search that a scale is needed: see `advise_scale`.
+    sizes : sequence of int, optional
+        Rows of the partitions of ``X``, where these are known.
 
     Raises
     ------
@@ -425,12 +428,13 @@ def fit_model(
         As `LPE.fit`.
     """
     check_parameters(parameters)
+    early = _EarlyPlan(parameters)
     given = NominalTable.read(
         X, parameters["categorical"], parameters["missing"], places,
-        parameters["by"] or (), sums=_sums_of(parameters),
+        parameters["by"] or (), _sums_of(parameters), early.draw, sizes,
     )  # fmt: skip
     reorder_params(parameters["metric_params"], given.table.columns)
-    search = _Search.of(parameters, given)
+    search = _Search.of(parameters, given, early.plan)
     if for_own and given.table.is_lazy:
         n_input = sum(given.rows.input_chunks)
         n_calibration = search.plan.division.n_calibration
@@ -469,6 +473,39 @@ def _sums_of(parameters: dict[str, Any]) -> Sums | None:
         is_asked = asked.moments or asked.ranges
         return Sums(asked.products, by_group=True) if is_asked else None
     return Sums(asked.products) if asked.moments else None
+
+
+class _EarlyPlan:
+    """Plans a fit before rows are read, where it is known how many there are.
+
+    What "conformal" learns from a part can then be gathered while all rows are surveyed.
+    """
+
+    def __init__(self, parameters: dict[str, Any]) -> None:
+        self._parameters = parameters
+        self.plan: FitPlan | None = None
+
+    def draw(
+        self, n_rows: int, n_numbers: int, n_categorical: int
+    ) -> tuple[NDArray[np.int64], Sums] | None:
+        """Return the rows that scale and metric are learned from; None: not settled yet."""
+        parameters = self._parameters
+        names = ("scale", "metric", "metric_params")
+        asked = AskedFacts.of(*(parameters[name] for name in names))
+        is_asked = (asked.moments or asked.ranges) and not asked.sample
+        is_all = parameters["missing"] == "error"  # or it is an error
+        may_hold_out = parameters["calibration"] in ("conformal", "auto")
+        if not (is_asked and is_all and may_hold_out):
+            return None
+        n_features = n_numbers + n_categorical
+        try:
+            self.plan = FitPlan.of(parameters, n_rows, n_features, n_categorical)
+        except ValueError:  # which comes again, unless what the rows are comes first
+            return None
+        reference = self.plan.division.reference
+        if not self.plan.division.is_held_out or reference is None:
+            return None
+        return reference, Sums(asked.products)
 
 
 def scales_groups(parameters: Mapping[str, Any]) -> bool:
@@ -583,8 +620,13 @@ class _Search:
     checkpoint: Checkpoint | None = None
 
     @classmethod
-    def of(cls, parameters: dict[str, Any], given: NominalTable) -> Self:
-        """Return the search among nominal rows, planned; see `FitPlan.of`."""
+    def of(
+        cls, parameters: dict[str, Any], given: NominalTable, plan: FitPlan | None = None
+    ) -> Self:
+        """Return the search among nominal rows, planned; see `FitPlan.of`.
+
+        A ``plan`` that was made before is kept, if it is one of so many rows.
+        """
         table, nominal, places = given.table, given.rows, given.places
         n_rows, n_features = nominal.rows.shape
         n_categorical, n_groups = len(places), 0
@@ -594,9 +636,10 @@ class _Search:
             assert table.categories is not None
             assert table.categories.groups is not None
             n_groups = len(table.categories.groups)
-        plan = FitPlan.of(
-            parameters, n_rows, n_features, n_categorical, nominal.groups, n_groups
-        )
+        if plan is None or plan.division.n_rows != n_rows:
+            plan = FitPlan.of(
+                parameters, n_rows, n_features, n_categorical, nominal.groups, n_groups
+            )
         return cls(nominal, plan, table.labels, places)
 
     def learn(self) -> tuple[Preparation, _Search]:
@@ -612,7 +655,7 @@ class _Search:
             rows = self._part((groups or division).reference)()
         given = rows, self.labels, self.places
         if not self.plan.learns_groups:
-            known = None if division.is_held_out else self._known()
+            known = self._known()
             sample = self.nominal.sample
             return self.plan.learn_preparation(*given, sample, known), self
         reads: dict[str, Any] = {
@@ -623,8 +666,14 @@ class _Search:
         preparation, plan = self.plan.learn_groups(*given, facts, **reads)
         return preparation, replace(self, plan=plan)
 
-    def _known(self) -> ColumnFacts:
-        """Return what the survey says of the columns of numbers of all rows."""
+    def _known(self) -> ColumnFacts | None:
+        """Return what the survey says of the columns of numbers that is learned from."""
+        learned = self.nominal.learned
+        if self.plan.division.is_held_out:
+            if learned is None:
+                return None
+            low, high = np.array(learned.low), np.array(learned.high)
+            return ColumnFacts(low, high, self.nominal.moments)
         ranges, moments = self.nominal.ranges, self.nominal.moments
         facts = self.nominal.group_facts
         if facts is not None and facts.of_groups:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -20,7 +20,7 @@ from lpe_dask.tables.nominal_survey import (
     survey_rows,
 )
 from lpe_dask.tables.row_checks import Checksums, validated_rows
-from lpe_dask.tables.row_survey import RowSurveyor, Sums, coded_places, spread
+from lpe_dask.tables.row_survey import RowSurvey, RowSurveyor, Sums, coded_places, spread
 from lpe_dask.tables.table import Table
 from lpe_dask.tables.value_ranges import ValueRanges, ranges_of
 from lpe_dask.tasks import (
@@ -33,6 +33,11 @@ from lpe_dask.tasks import (
 )
 
 logger = logging.getLogger(__name__)
+
+
+#: From how many rows, columns of numbers and of categories there are to the numbers of the
+#: rows that sums are gathered of, and which sums; None if that is not to be settled yet.
+Draw = Callable[[int, int, int], tuple[NDArray[np.int64], Sums] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ class NominalRows:
         Of the columns of numbers.
     group_facts : GroupFacts, optional
         Of these in each group.
+    learned : ValueRanges, optional
+        Of the rows that moments are those of, where these are only some.
     is_frame : bool
         Whether the input is a dask DataFrame.
     reread : callable, optional
@@ -74,6 +81,7 @@ class NominalRows:
     ranges: ValueRanges
     moments: Moments | None = None
     group_facts: GroupFacts | None = None
+    learned: ValueRanges | None = None
     is_frame: bool = False
     reread: Callable[[], da.Array] | None = None
     groups: NDArray[np.int32] | None = None
@@ -88,6 +96,8 @@ class NominalRows:
         has_groups: bool = False,
         sums: Sums | None = None,
         survey: NominalSurvey | None = None,
+        draw: Draw | None = None,
+        sizes: Sequence[int] | None = None,
     ) -> NominalRows:
         """Return the rows of ``table`` to measure; reads it once, to survey them.
 
@@ -108,6 +118,10 @@ class NominalRows:
             Which exact sums are gathered.
         survey : NominalSurvey, optional
             Of the rows, where they have been read.
+        draw : callable, optional
+            Says which rows sums are gathered of, where it is known how many there are.
+        sizes : sequence of int, optional
+            Rows of the chunks, where these are known but to ``table``.
 
         Raises
         ------
@@ -122,11 +136,22 @@ class NominalRows:
         source = freeze(table.rows, name, is_foreign=table.is_lazy)
         is_frame = table.frame is not None
         if survey is None:
+            learned = None
+            if sizes is None and not np.isnan(source.shape[0]):
+                sizes = source.chunks[0]
+            if draw is not None and sizes is not None:
+                n_numbers = source.shape[1] - len(categorical)
+                if drawn := draw(sum(sizes), n_numbers, len(categorical)):
+                    learned, sums = drawn
             surveyor = RowSurveyor(
                 n_sampled(source.numblocks[0]), tuple(categorical), keeps_gaps, has_groups,
                 sums,
             )  # fmt: skip
-            survey = survey_rows(source, surveyor)
+            survey = survey_rows(source, surveyor, learned, sizes or ())
+            found = [len(part.statuses) for part in survey.parts]
+            if learned is not None and found != list(sizes or ()):  # others are drawn then
+                parts = [replace(part, learned=None) for part in survey.parts]
+                survey = replace(survey, parts=parts, moments=None)
         parts = survey.parts
         sizes = tuple(len(part.statuses) for part in parts)
         statuses = np.concatenate([part.statuses for part in parts])
@@ -155,7 +180,7 @@ class NominalRows:
             finite(lambda: source, name), sizes, None if is_kept.all() else statuses,
             np.concatenate([part.sample for part in parts]), checksums,
             ranges_of([part.ranges for part in parts]), survey.moments,
-            survey.group_facts, is_frame, reread,
+            survey.group_facts, _ranges_of_learned(parts), is_frame, reread,
             np.concatenate([part.groups for part in parts]) if has_groups else None,
         )  # fmt: skip
 
@@ -187,6 +212,11 @@ class NominalRows:
     def n_dropped(self) -> int:
         """Rows of the input that had NaN or inf."""
         return sum(self.input_chunks) - self.rows.shape[0]
+
+
+def _ranges_of_learned(parts: Sequence[RowSurvey]) -> ValueRanges | None:
+    found = [part.learned for part in parts if part.learned is not None]
+    return ranges_of(found) if found else None
 
 
 def _finite_rows(

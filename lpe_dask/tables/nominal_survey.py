@@ -42,7 +42,7 @@ from lpe_dask.tables.levels import (
 from lpe_dask.tables.partitions import RowEncoder, as_frame, error_context
 from lpe_dask.tables.row_survey import RowSurvey, RowSurveyor, recoded
 from lpe_dask.tables.sources import Source
-from lpe_dask.tasks import compute, freeze, merge_tasks, new_array, new_tasks
+from lpe_dask.tasks import LocalValue, compute, freeze, merge_tasks, new_array, new_tasks
 
 #: Rows that are sampled in all, and at least from each chunk: they show the distribution of
 #: the rows, on which no exact result depends.
@@ -79,11 +79,37 @@ class NominalSurvey:
     group_facts: GroupFacts | None = None
 
 
-def survey_rows(rows: da.Array, surveyor: RowSurveyor) -> NominalSurvey:
-    """Return the survey of rows of numbers and codes; computes."""
+def survey_rows(
+    rows: da.Array,
+    surveyor: RowSurveyor,
+    learned: NDArray[np.int64] | None = None,
+    sizes: Sequence[int] = (),
+) -> NominalSurvey:
+    """Return the survey of rows of numbers and codes; computes.
+
+    Parameters
+    ----------
+    rows : dask array
+    surveyor : RowSurveyor
+    learned : ndarray of int, optional
+        Of which rows sums are gathered, ascending; None: of all that are kept.
+    sizes : sequence of int
+        Rows of the chunks, where some are chosen.
+    """
     n_chunks = rows.numblocks[0]
-    tasks = ((surveyor.of, (rows.name, i, 0)) for i in range(n_chunks))
-    surveys = new_tasks("survey", tasks, [rows])
+    tasks: list[Any] = [(surveyor.of, (rows.name, i, 0)) for i in range(n_chunks)]
+    entered: list[Delayed] = []
+    if learned is not None:
+        edges = np.cumsum([0, *sizes])
+        starts = np.searchsorted(learned, edges).tolist()
+        numbers, entered = LocalValue(learned, "lpe-chosen").slices(starts)
+        chosen = new_tasks("chosen", numbers, entered)
+        entered = chosen[:1]
+        tasks = [
+            (surveyor.of_some, (rows.name, i, 0), of_chunk.key, int(edges[i]))
+            for i, of_chunk in enumerate(chosen)
+        ]
+    surveys = new_tasks("survey", tasks, [rows, *entered])
     parts = new_tasks("survey-of", ((_without_sums, of.key) for of in surveys), surveys)
     found = compute(*parts, *_sums_of(surveys, surveyor))
     return NominalSurvey(list(found[:n_chunks]), *_parts_of(found[n_chunks:]))

@@ -28,7 +28,7 @@ from lpe_dask.tables.group_levels import (
 )
 from lpe_dask.tables.interop import as_table
 from lpe_dask.tables.levels import learn_categories
-from lpe_dask.tables.nominal_rows import NominalRows
+from lpe_dask.tables.nominal_rows import Draw, NominalRows
 from lpe_dask.tables.nominal_survey import NominalSurvey, n_sampled, survey_levels
 from lpe_dask.tables.numeric import check_numeric, number_type
 from lpe_dask.tables.output_series import InputKind
@@ -36,7 +36,7 @@ from lpe_dask.tables.partitions import RowEncoder
 from lpe_dask.tables.row_survey import RowSurveyor, Sums
 from lpe_dask.tables.sources import Source, open_source
 from lpe_dask.tables.table import Table, read_with_offsets
-from lpe_dask.tables.table_files import is_path_like, read_frame
+from lpe_dask.tables.table_files import is_path_like, read_sized_frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ class NominalTable:
         places: tuple[int, ...] | None = None,
         by: Sequence[Any] = (),
         sums: Sums | None = None,
+        draw: Draw | None = None,
+        sizes: Sequence[int] | None = None,
     ) -> NominalTable:
         """Return the nominal rows in any kind of table; computes.
 
@@ -90,8 +92,11 @@ class NominalTable:
             The columns that have codes already; None: categories are learned.
         by : sequence
             The columns that divide rows into groups.
-        sums : Sums, optional
-            As for `NominalRows.of`.
+        sums, draw : optional
+            As for `NominalRows.of`; the latter matters for rows without codes that have to
+            be read to be known.
+        sizes : sequence of int, optional
+            Rows of the partitions, where these are known.
 
         Raises
         ------
@@ -101,17 +106,17 @@ class NominalTable:
         X = given = as_table(X)  # once: a stream cannot be read again
         is_in_files = is_path_like(X)
         if is_in_files:
-            X = read_frame(X, categorical=categorical, by=by)
+            X, sizes = read_sized_frame(X, categorical=categorical, by=by)
         named = list(by)
         if by:
             X = with_columns_last(X, by)
         source = open_source(X)
         if by and not isinstance(source.names, int):
             named = list(source.names[-len(by) :])
-        count = _Count(X, missing, len(by), sums)
         if places is not None:
             # Codes that came may be -1, of values that were unknown to another model.
-            categorical = None
+            categorical = draw = None
+        count = _Count(X, missing, len(by), sums, None if by else draw, sizes)
         if source.is_lazy and (by or categorical is not None):
             table, rows = count.with_levels(source, categorical, is_in_files)
         else:
@@ -136,13 +141,15 @@ class _Count:
         With the columns that divide rows into groups as the last ones.
     missing : {"error", "drop", "measure"}
     n_by : int
-    sums : Sums, optional
+    sums, draw, sizes : optional
     """
 
     X: Any
     missing: str
     n_by: int
     sums: Sums | None
+    draw: Draw | None
+    sizes: Sequence[int] | None
 
     def after_levels(
         self,
@@ -222,7 +229,7 @@ class _Count:
     ) -> NominalRows:
         return NominalRows.of(
             table, self.missing, categorical, has_groups=self.n_by > 0, sums=self.sums,
-            survey=survey,
+            survey=survey, draw=self.draw, sizes=self.sizes,
         )  # fmt: skip
 
 

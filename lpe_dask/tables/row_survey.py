@@ -54,6 +54,8 @@ class RowSurvey:
     moments : Moments, optional
         Of their columns of numbers.
     group_facts : GroupFacts, optional
+    learned : BlockRanges, optional
+        Of the rows that moments are those of, where these are only some.
     """
 
     statuses: NDArray[np.int8]
@@ -65,6 +67,7 @@ class RowSurvey:
     groups: NDArray[np.int32] | None = None
     moments: Moments | None = None
     group_facts: GroupFacts | None = None
+    learned: BlockRanges | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,21 @@ class RowSurveyor:
             statuses, bad, n_missing, sample, row_checksum(rows, coded),
             BlockRanges.of(kept, self.categorical), groups, moments, facts,
         )  # fmt: skip
+
+    def of_some(
+        self, rows: NDArray[np.generic], numbers: NDArray[np.int64], first: int
+    ) -> RowSurvey:
+        """Return the survey of rows, but sums of those of some numbers only.
+
+        ``first`` is the number of the first row. Rows that are not finite are left out.
+        """
+        survey, which = replace(self, sums=None).of(rows), numbers - first
+        which = which[which < len(rows)]  # there may be fewer than was said
+        some = np.delete(rows[which], self.categorical, axis=1)
+        some = some[np.isfinite(some).all(axis=1)]
+        assert self.sums is not None
+        moments = Moments.of(some, has_products=self.sums.has_products)
+        return replace(survey, moments=moments, learned=BlockRanges.of(some, ()))
 
 
 def coded_places(

@@ -186,14 +186,19 @@ class FileTable:
             return None
         return sum(part.n_rows for part in self.parts)
 
+    @property
+    def known_sizes(self) -> list[int] | None:
+        """The rows of the partitions; None where files do not say them."""
+        return None if self.n_rows is None else [part.n_rows for part in self.parts]
+
     def rows_of_parts(self) -> tuple[list[int], bool]:
         """Return the numbers of rows of the partitions, and whether they are exact.
 
         Those of CSV files are estimated from the bytes of all files and of the first rows
         of one.
         """
-        if self.n_rows is not None:
-            return [part.n_rows for part in self.parts], True
+        if (sizes := self.known_sizes) is not None:
+            return sizes, True
         files, form = self.files, self.parts[0].form
         n_rows = csv_tables.count_rows(files.filesystem, files.names, form)
         return [n_rows // len(self.parts)] * len(self.parts), False
@@ -336,6 +341,20 @@ def read_frame(
 ) -> Any:
     """Return the table at ``path`` as a Dask DataFrame; as `open_table`.
 
+    See `read_sized_frame`.
+    """
+    return read_sized_frame(path, columns, kinds, categorical, by)[0]
+
+
+def read_sized_frame(
+    path: Paths,
+    columns: Sequence[Any] | ExcludedColumns | None = None,
+    kinds: Mapping[int, str | None] | None = None,
+    categorical: str | Sequence[Any] | None = None,
+    by: Sequence[Any] = (),
+) -> tuple[Any, list[int] | None]:
+    """Return the table at ``path``, and the rows of its partitions, if footers say them.
+
     Without ``columns``, keys in names of folders only if they are ``categorical``. The
     columns that divide rows into groups, ``by``, are there besides.
     """
@@ -343,14 +362,15 @@ def read_frame(
     if columns is not None:
         columns = with_last(columns, by)
     table = open_table(path, columns, kinds, categorical, by)
+    sizes = table.known_sizes
     of_groups = resolve_by(by, [*table.columns, *table.differing])
     if columns is not None:
         table.check_same([*columns, *of_groups])
-        return table.frame()
+        return table.frame(), sizes
     table.check_same(of_groups)
     chosen, frame = table.default_columns(categorical, by=by), table.frame()
     chosen += of_groups
-    return frame if chosen == table.columns else frame[chosen]
+    return frame if chosen == table.columns else frame[chosen], sizes
 
 
 def resolve_columns(

@@ -1,10 +1,11 @@
 """How often a fit reads its input: once to survey all rows, and once to pack them.
 
 A third reading is needed for what depends on how many rows there are: quantiles, medians,
-and what "conformal" learns from a part. docs/cluster.md says so.
+and what "conformal" learns from a part, if that is not known. docs/cluster.md says so.
 """
 
 from collections import Counter
+from contextlib import contextmanager
 from uuid import uuid4
 
 import dask
@@ -17,7 +18,7 @@ from dask.delayed import delayed
 
 import lpe_dask
 from lpe_dask import LPE
-from lpe_dask.model import fitting
+from lpe_dask.model import fit_model, fitting
 from lpe_dask.search import MemoryEstimate
 from lpe_dask.tables.parquet_files import RowGroups
 
@@ -106,6 +107,20 @@ class CountedTable:
         return da.concatenate([da.from_delayed(of, shape, float) for of in parts])
 
 
+@contextmanager
+def counted_files():
+    """Count which columns of parts of files are read."""
+    n_read, read = Counter(), RowGroups.read
+
+    def noting(part, columns):
+        n_read[tuple(columns)] += 1
+        return read(part, columns)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RowGroups, "read", noting)
+        yield n_read
+
+
 @pytest.mark.parametrize("fit", FITS)
 def test_fit__reads_each_partition_so_often(fit):
     arguments, others, n_readings = FITS[fit]
@@ -123,15 +138,50 @@ def test_fit__reads_each_partition_so_often(fit):
     np.testing.assert_array_equal(model.calibration_, expected.calibration_)
 
 
-@pytest.mark.parametrize("fit", ["plain", "standard", "mahalanobis", "split", "conformal"])
-def test_fit__reads_arrays_as_often(fit):
-    arguments, _, n_readings = FITS[fit]
-    table = CountedTable()
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {}, {"scale": "standard"}, {"metric": "mahalanobis"}, {"calibration": "split"},
+        *(
+            {"calibration": "conformal", "scale": scale, "metric": metric}
+            for scale in ("minmax", "standard")
+            for metric in ("euclidean", "mahalanobis")
+        ),
+    ],
+)  # fmt: skip
+def test_fit__reads_what_has_a_known_number_of_rows_twice(arguments, tmp_path):
+    """Also with "conformal": arrays know it, and footers of files say it."""
+    table, given = CountedTable(), {"n_neighbors": 3, "random_state": 0} | arguments
+    for number in range(N_PARTS):
+        table.part(number)[NUMBERS].to_parquet(tmp_path / f"{number}.parquet")
+    table.n_read.clear()
 
     with dask.config.set(scheduler="sync"):
-        LPE(3, random_state=0, **arguments).fit(table.array())
+        found = LPE(**given).fit(table.array())
+        assert table.n_read == dict.fromkeys(range(N_PARTS), 2)
+        expected = LPE(**given).fit(table.frame(NUMBERS))
+        with counted_files() as n_read:
+            of_files = LPE(**given).fit(str(tmp_path))
 
-    assert table.n_read == dict.fromkeys(range(N_PARTS), n_readings)
+    assert n_read == {tuple(NUMBERS): 2 * N_PARTS}
+    for model in (found, of_files):
+        np.testing.assert_array_equal(model.calibration_, expected.calibration_)
+        np.testing.assert_array_equal(model.p_values_, expected.p_values_.compute())
+
+
+def test_fit__of_files_that_were_appended_to(tmp_path):
+    """They have other rows than their footers said when they were opened."""
+    table = CountedTable()
+    frame = table.part(0)[NUMBERS]
+    given = {"calibration": "conformal", "scale": "minmax", "random_state": 0}
+    known = pd.concat([frame, frame + 1, frame], ignore_index=True)
+
+    with dask.config.set(scheduler="sync"):
+        parts = dd.from_pandas(known, npartitions=1)
+        for sizes in ([N_ROWS], [5 * N_ROWS]):
+            model = fit_model(LPE(3, **given).get_params(), parts, sizes=sizes)
+            expected = LPE(3, **given).fit(known)
+            np.testing.assert_array_equal(model.calibration.values, expected.calibration_)
 
 
 @pytest.mark.parametrize("calibration", ["split", "conformal"])
@@ -196,28 +246,22 @@ def test_fit__of_numbers_beyond_floats_reads_twice_more():
     [
         ({}, 3),
         ({"scale": "standard"}, 3),
-        ({"calibration": "conformal", "scale": "standard"}, 5),
+        ({"calibration": "conformal", "scale": "standard"}, 4),
     ],
 )
-def test_run__reads_measured_columns_so_often(arguments, n_readings, tmp_path, monkeypatch):
+def test_run__reads_measured_columns_so_often(arguments, n_readings, tmp_path):
     """Those of the same table: for the fit, and for the reasons of anomalous rows.
 
     With "conformal" also to score the rows that are no calibration rows. What is carried
     over is read to be written.
     """
-    table, n_read, data = CountedTable(), Counter(), tmp_path / "data"
+    table, data = CountedTable(), tmp_path / "data"
     data.mkdir()
     for number in range(N_PARTS):
         table.part(number).to_parquet(data / f"{number}.parquet")
-    read = RowGroups.read
-
-    def noting(part, columns):
-        n_read[tuple(columns)] += 1
-        return read(part, columns)
-
-    monkeypatch.setattr(RowGroups, "read", noting)
     given = {"columns": NUMBERS, "keep": TEXT, "n_neighbors": 3, **arguments}
-    with dask.config.set(scheduler="sync"):
+
+    with dask.config.set(scheduler="sync"), counted_files() as n_read:
         lpe_dask.batch.score_files(str(data), str(tmp_path / "out"), **given)
 
     assert n_read[tuple(NUMBERS)] == n_readings * N_PARTS
