@@ -139,7 +139,8 @@ class NominalRows:
             learned = None
             if sizes is None and not np.isnan(source.shape[0]):
                 sizes = source.chunks[0]
-            if draw is not None and sizes is not None:
+            is_known = sizes is not None and len(sizes) == source.numblocks[0]
+            if draw is not None and sizes is not None and is_known:
                 n_numbers = source.shape[1] - len(categorical)
                 if drawn := draw(sum(sizes), n_numbers, len(categorical)):
                     learned, sums = drawn

@@ -110,8 +110,8 @@ def survey_rows(
             for i, of_chunk in enumerate(chosen)
         ]
     surveys = new_tasks("survey", tasks, [rows, *entered])
-    parts = new_tasks("survey-of", ((_without_sums, of.key) for of in surveys), surveys)
-    found = compute(*parts, *_sums_of(surveys, surveyor))
+    parts, sums = _with_sums_apart(surveys, surveyor)
+    found = compute(*parts, *sums)
     return NominalSurvey(list(found[:n_chunks]), *_parts_of(found[n_chunks:]))
 
 
@@ -169,8 +169,8 @@ def survey_levels(
     all_levels = Delayed(f"{name}-all", graph, layer=name)
     recode = ((_recoded, key, all_levels.key, coder.places) for key in parts)
     coded = new_tasks("recode", recode, [surveys, all_levels])
-    bare = new_tasks("survey-of", ((_without_sums, of.key) for of in coded), coded)
-    found = compute(all_levels, *bare, *_sums_of(coded, surveyor))
+    bare, sums = _with_sums_apart(coded, surveyor)
+    found = compute(all_levels, *bare, *sums)
     (categories, error), *others = found
     if error is not None:
         raise error
@@ -180,16 +180,19 @@ def survey_levels(
     return categories, NominalSurvey(others[:n_parts], *_parts_of(others[n_parts:]))
 
 
-def _sums_of(surveys: list[Delayed], surveyor: RowSurveyor) -> list[Delayed]:
-    """Return a task for the exact sums of all, or none where they are not asked for."""
+def _with_sums_apart(
+    surveys: list[Delayed], surveyor: RowSurveyor
+) -> tuple[list[Delayed], list[Delayed]]:
+    """Return tasks for the surveys without sums, and one for the sums of all, if any."""
     if surveyor.sums is None:
-        return []
+        return surveys, []
+    bare = new_tasks("survey-of", ((_without_sums, of.key) for of in surveys), surveys)
     name = f"lpe-sums-{uuid4().hex}"
     of_each = {f"{name}-of-{i}": (_sums, of.key) for i, of in enumerate(surveys)}
     merged, keys = merge_tasks(name, list(of_each), _added, _MERGED_SUMS)
     tasks = of_each | merged | {f"{name}-all": (_added, keys)}
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=surveys)
-    return [Delayed(f"{name}-all", graph, layer=name)]
+    return bare, [Delayed(f"{name}-all", graph, layer=name)]
 
 
 def _parts_of(found: Sequence[_Sums]) -> _Sums:
