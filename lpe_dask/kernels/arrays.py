@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 #: Reference rows in a group, which is also the number of bits in a mask.
 LANES = 64
 
-#: Most queries of a tile: a cell of queries, or that many in the order they came.
-TILE_ROWS = 256
+#: Most queries of a tile: a cell of queries, or that many in the order they came. Words
+#: that have a bit for each.
+TILE_ROWS, WORDS = 256, 4
 
 #: Limit of a query that needs no more pairs, or is not measured.
 INACTIVE = -1.0
@@ -128,40 +129,47 @@ class Counted(NamedTuple):
 class Tile(NamedTuple):
     """Room for the queries of a tile beside one cell of the reference.
 
+    Sets of queries are words, of which each bit is one: `WORDS` of them.
+
     Attributes
     ----------
-    columns : ndarray of shape (n_features, n_rows)
-        Their points.
-    singles : ndarray of shape (n_features, n_rows)
-        The same in float32.
+    singles : ndarray of shape (n_features, TILE_ROWS)
+        Their points in float32.
     slacks : ndarray of shape (n_features,)
         What their differences in float32 may be off.
-    bars : ndarray of shape (n_rows,)
+    bars : ndarray of shape (TILE_ROWS,)
         Limits in float32, with all that may be off; -1 for queries that need no more.
-    numbers : ndarray of shape (n_rows,)
-        One coordinate of near ones.
-    moved : ndarray of shape (n_features, n_rows)
-        -2 times the offsets of near ones from the center of the cell, and their codes.
-    near : ndarray of shape (n_rows,)
-        Which of them are near the box of the cell, by float32.
-    sources : ndarray of shape (n_packs * QUERIES,)
-        Where the active ones are among these.
-    active : ndarray of shape (n_packs * QUERIES,)
-        Which of them the cell may matter to.
-    offsets : ndarray of shape (n_packs * n_features * QUERIES,)
-        ``moved`` of these, interleaved by `QUERIES`.
-    lengths : ndarray of shape (n_packs * QUERIES,)
-        Squared lengths of these points from the center.
-    errors : ndarray of shape (n_packs * QUERIES,)
+    low, high : ndarray of shape (n_features,)
+        The box at hand in float32, rounded outward.
+    near : ndarray of shape (WORDS,)
+        Queries that the cell at hand may matter to.
+    near_groups : ndarray of shape (most groups of a cell, WORDS)
+        Those of them that its groups may matter to, where these have boxes.
+    boxed : ndarray of shape (2,)
+        Queries that boxes of groups were held against lately, and those near.
+    listed : ndarray of shape (TILE_ROWS + QUERIES,)
+        Numbers of the queries that are compared with the group at hand, and then
+        `TILE_ROWS`, which is none.
+    offsets : ndarray of shape (TILE_ROWS + 1, n_stored)
+        -2 times the offsets of points from the center of the cell, and their codes.
+    lengths : ndarray of shape (TILE_ROWS + 1,)
+        Squared lengths of these offsets.
+    errors : ndarray of shape (TILE_ROWS + 1,)
         What their squares may be off absolutely.
-    squares, gaps : ndarray of shape (n_rows,)
-        Squared lengths of near points from the center, and of their gaps to its box.
-    thresholds : ndarray of shape (n_packs * QUERIES,)
+    thresholds : ndarray of shape (TILE_ROWS + 1,)
         Largest sum (see `filters.build_filter`) of a pair that may matter.
-    order : ndarray of shape (n_cells,)
-        Cells that are near enough, nearest first.
-    bounds : ndarray of shape (n_cells,)
+    cell_lows, cell_highs : ndarray of shape (n_features, at least n_cells)
+        The boxes of all cells of the block, in the basis.
+    run_lows, run_highs : ndarray of shape (n_runs, n_features)
+        Those of each run of 64 cells.
+    gaps : ndarray of shape (64,)
+        Squared distances of the tile to the boxes of such a run.
+    order, other_order : ndarray of shape (n_cells,)
+        Cells that are near enough, about from the nearest on; the other is room to sort.
+    bounds, other_bounds : ndarray of shape (n_cells,)
         Lower bounds of the squared distances to their boxes.
+    bins : ndarray of shape (n_bins,)
+        How many cells have about the same bound.
     sums : ndarray of shape (n_packs * QUERIES * 64,)
         Of the pack at hand; of all where there are many features (see `filters`).
     least : ndarray of shape (n_packs * QUERIES * 64,)
@@ -173,23 +181,29 @@ class Tile(NamedTuple):
         As in `Queries`.
     """
 
-    columns: NDArray[np.float64]
     singles: NDArray[np.float32]
     slacks: NDArray[np.float32]
     bars: NDArray[np.float32]
-    moved: NDArray[np.float32]
-    numbers: NDArray[np.float64]
-    near: NDArray[np.int64]
-    sources: NDArray[np.int64]
-    active: NDArray[np.int64]
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+    near: NDArray[np.uint64]
+    near_groups: NDArray[np.uint64]
+    boxed: NDArray[np.int64]
+    listed: NDArray[np.int64]
     offsets: NDArray[np.float32]
     lengths: NDArray[np.float64]
     errors: NDArray[np.float64]
-    squares: NDArray[np.float64]
-    gaps: NDArray[np.float32]
     thresholds: NDArray[np.float32]
+    cell_lows: NDArray[np.float64]
+    cell_highs: NDArray[np.float64]
+    run_lows: NDArray[np.float64]
+    run_highs: NDArray[np.float64]
+    gaps: NDArray[np.float64]
     order: NDArray[np.int64]
+    other_order: NDArray[np.int64]
     bounds: NDArray[np.float64]
+    other_bounds: NDArray[np.float64]
+    bins: NDArray[np.int64]
     sums: NDArray[np.float32]
     least: NDArray[np.float32]
     masks: NDArray[np.uint64]
@@ -206,6 +220,9 @@ class CandidateBuffer(NamedTuple):
     keys : ndarray of shape (n_rows, n_places)
         The upper bound of a pair's square, as bits, before its place in the block.
     counts : ndarray of shape (n_rows,)
+    nearest : ndarray of shape (n_rows, n_sorted)
+        The smallest upper bounds, ascending, where few neighbors are wanted
+        (`nearest.MAX_SORTED`).
     narrowed : ndarray of shape (n_rows,)
         The counts that were left when the pairs were last narrowed down.
     margins : ndarray of shape (n_rows,)
@@ -218,6 +235,7 @@ class CandidateBuffer(NamedTuple):
 
     keys: NDArray[np.uint64]
     counts: NDArray[np.int64]
+    nearest: NDArray[np.float32]
     narrowed: NDArray[np.int64]
     margins: NDArray[np.float64]
     places: NDArray[np.int64]

@@ -91,6 +91,9 @@ class Block(NamedTuple):
     norms : ndarray of shape (64 * n_groups,)
         Lower bounds of their squared lengths, float32; NaN where a group has no row, -inf
         where a row is too far out for float32 and always looked at.
+    group_lows, group_highs : ndarray of shape (n_groups, n_features) or (0, n_features)
+        The box of each group in the basis, float32, rounded outward; none where cells are
+        not bounded, or are groups themselves.
     """
 
     single_rows: NDArray[np.float32]
@@ -104,6 +107,8 @@ class Block(NamedTuple):
     longest: NDArray[np.float32]
     groups: NDArray[np.float32]
     norms: NDArray[np.float32]
+    group_lows: NDArray[np.float32]
+    group_highs: NDArray[np.float32]
 
     @staticmethod
     def from_arrays(*arrays: NDArray[Any]) -> Block:
@@ -146,6 +151,7 @@ class Block(NamedTuple):
         groups = empty_aligned((n_groups, n_features, LANES))
         norms = empty_aligned((n_groups * LANES,))
         longest = np.empty(n_groups, np.float32)
+        group_boxes = np.empty((2, n_groups, n_features), np.float32)
         cells = []
         for first in range(0, n_rows, slab_rows or n_rows):
             slab = slice(first, min(n_rows, first + (slab_rows or n_rows)))
@@ -170,6 +176,7 @@ class Block(NamedTuple):
                     _fill_boxes(
                         own, n_numbers, firsts, centers[some], lows[some], highs[some]
                     )
+                    _fill_group_boxes(own, n_numbers, group_boxes[:, of_slab][:, of_run])
                 _fill_groups(
                     own, n_numbers, firsts, centers[some], basis.relative_error,
                     groups[of_slab][of_run],
@@ -183,9 +190,12 @@ class Block(NamedTuple):
         starts = np.append(starts, n_rows)
         is_single = rows.dtype == np.float32
         no_row = np.empty((0, n_features), np.float64 if is_single else np.float32)
+        if not arrangement.bounded or len(centers) == n_groups:
+            group_boxes = group_boxes[:, :0]
         return cls.from_arrays(
             *((arranged, no_row) if is_single else (no_row, arranged)), arranged_numbers,
             starts, centers, lows, highs, reaches, longest, groups.reshape(-1), norms,
+            *group_boxes,
         )  # fmt: skip
 
     @staticmethod
@@ -198,7 +208,7 @@ class Block(NamedTuple):
         """Return the bytes of a row, with its share of cells of the fewest rows.
 
         The row in float64, its offset from the center of its cell, its number and its norm;
-        centers and boxes of cells.
+        centers and boxes of cells. Boxes of groups take less than those of such cells.
         """
         return (n_features + 1) * (8 + 4) + _cell_bytes(n_features) / LANES
 
@@ -287,7 +297,22 @@ def _fill_boxes(
     centers[:, :n_numbers] = means[:, :n_numbers]
     lows[...] = np.minimum.reduceat(points, firsts) - centers
     highs[...] = np.maximum.reduceat(points, firsts) - centers
-    for of_numbers, outward in ((lows[:, :n_numbers], -1), (highs[:, :n_numbers], 1)):
+    _round_outward(lows[:, :n_numbers], highs[:, :n_numbers])
+
+
+def _fill_group_boxes(
+    points: NDArray[np.float64], n_numbers: int, boxes: NDArray[np.float32]
+) -> None:
+    """Fill the lows and highs of groups of points."""
+    firsts = np.arange(0, len(points), LANES)
+    boxes[0] = np.minimum.reduceat(points, firsts)
+    boxes[1] = np.maximum.reduceat(points, firsts)
+    _round_outward(*boxes[:, :, :n_numbers])
+
+
+def _round_outward(lows: NDArray[np.float32], highs: NDArray[np.float32]) -> None:
+    """Widen boxes by what rounding to float32 may have taken from them."""
+    for of_numbers, outward in ((lows, -1), (highs, 1)):
         margin = np.abs(of_numbers) * np.float32(2.0**-22) + np.float32(1e-37)
         of_numbers += outward * margin
 

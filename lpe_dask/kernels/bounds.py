@@ -1,7 +1,8 @@
 r"""Which cells matter to a tile of queries, and to which of its queries.
 
     tile of queries --distance between boxes--> cells, nearest first
-    cell --distance from each point to its box--> active queries --> offsets from its center
+    cell --distance from each point to its box--> near queries --> offsets from its center
+    group --the same--> queries that its 64 rows are compared with
 
 Boxes have the codes of categories as intervals: where no code of a cell is that of a query,
 the column adds its weight. Every bound here is lowered by what rounding may have added, so
@@ -12,17 +13,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from lpe_dask.kernels.arrays import LANES, TILE_ROWS, Tile
+from lpe_dask.kernels.arrays import LANES, TILE_ROWS, WORDS, Tile
 from lpe_dask.kernels.basis import FAR_SQUARE, LARGEST_SUM
+from lpe_dask.kernels.boxes import move_to_center, queries_near_box
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
 from lpe_dask.kernels.filters import QUERIES
 from lpe_dask.kernels.selection import largest_of
-from lpe_dask.kernels.simd import lanes_not_above, lowest_bit
+from lpe_dask.kernels.simd import count_bits, lowest_bit
+
+#: Queries that boxes of groups are held against before it is forgotten what share of them
+#: was near; above which share they are passed over, but in one of so many cells.
+BOXED_QUERIES, BOXED_SHARE, BOXED_EVERY = 2**14, 0.85, 16
+
+#: Bins that cells are sorted by: eight for each doubling of their bounds.
+N_BINS = 256
 
 #: Of a float32, away from zero.
 _OUTWARD = np.float32(2.0**-22)
 
-_ONE = np.uint64(1)
+_NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 
 
 @inlined
@@ -33,28 +42,35 @@ def rounded_up(number):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def empty_tile(n_cells, queries):  # type: ignore[no-untyped-def]
+def empty_tile(block, queries):  # type: ignore[no-untyped-def]
     """Return room for tiles of up to `TILE_ROWS` queries against a block."""
-    n_features = queries.points.shape[1]
+    n_cells, n_features = block.centers.shape
     n_packed = -(-TILE_ROWS // QUERIES) * QUERIES
-    return Tile(
-        np.empty((n_features, TILE_ROWS)),
+    n_runs = -(-n_cells // LANES)
+    tile = Tile(
         np.empty((n_features, TILE_ROWS), np.float32),
         np.empty(n_features, np.float32),
         np.empty(TILE_ROWS, np.float32),
-        np.empty((n_features, TILE_ROWS), np.float32),
-        np.empty(TILE_ROWS),
-        np.empty(TILE_ROWS, np.int64),
-        np.empty(n_packed, np.int64),
-        np.empty(n_packed, np.int64),
-        np.empty(n_packed * n_features, np.float32),
-        np.empty(n_packed),
-        np.empty(n_packed),
-        np.empty(TILE_ROWS),
-        np.empty(TILE_ROWS, np.float32),
-        np.empty(n_packed, np.float32),
+        np.empty(n_features, np.float32),
+        np.empty(n_features, np.float32),
+        np.empty(WORDS, np.uint64),
+        np.empty((_most_groups(block), WORDS), np.uint64),
+        np.zeros(2, np.int64),
+        np.empty(n_packed + QUERIES, np.int64),
+        np.zeros((TILE_ROWS + 1, stored_features(n_features)), np.float32),
+        np.zeros(TILE_ROWS + 1),
+        np.zeros(TILE_ROWS + 1),
+        np.empty(TILE_ROWS + 1, np.float32),
+        np.full((n_features, n_runs * LANES), np.inf),
+        np.full((n_features, n_runs * LANES), np.inf),
+        np.empty((n_runs, n_features)),
+        np.empty((n_runs, n_features)),
+        np.empty(LANES),
+        np.empty(n_cells, np.int64),
         np.empty(n_cells, np.int64),
         np.empty(n_cells),
+        np.empty(n_cells),
+        np.empty(N_BINS, np.int64),
         np.empty(n_packed * LANES, np.float32),
         np.empty(n_packed * LANES, np.float32),
         np.empty(QUERIES, np.uint64),
@@ -62,48 +78,103 @@ def empty_tile(n_cells, queries):  # type: ignore[no-untyped-def]
         np.empty(LANES),
         queries.lowered,
     )
+    _fill_cell_boxes(block, tile)
+    tile.thresholds[TILE_ROWS] = np.nan  # no query: nothing is near, no row at -inf either
+    return tile
+
+
+@inlined
+def stored_features(n_features):  # type: ignore[no-untyped-def]
+    """Return how many places offsets of so many features have.
+
+    Rows of many start in different lines of a cache: at an odd multiple of 16.
+    """
+    return n_features if n_features < LANES else (-(-n_features // 16) | 1) * 16
 
 
 @borrowing
-def find_near_cells(queries, number, block, farthest, errors, tile):  # type: ignore[no-untyped-def]
-    """Fill ``tile.order`` with cells whose box may be within ``farthest``; count them.
+def _most_groups(block):  # type: ignore[no-untyped-def]
+    """Return the most groups of a cell, where groups have boxes."""
+    most = np.int64(1)
+    if len(block.group_lows) > 0:
+        for cell in range(len(block.centers)):
+            n_groups = -(-(block.starts[cell + 1] - block.starts[cell]) // LANES)
+            most = n_groups if n_groups > most else most  # noqa: FURB136
+    return most
 
-    ``number`` is that of the tile. The nearest one comes first, the others in any order,
-    with their bounds in ``tile.bounds``.
-    """
+
+@borrowing
+def _fill_cell_boxes(block, tile):  # type: ignore[no-untyped-def]
+    """Fill the boxes of cells, each column in one run, and those of runs of cells."""
     centers, lows, highs = block.centers, block.lows, block.highs
-    tile_lows, tile_highs = queries.lows[number], queries.highs[number]
-    order, bounds, reaches = tile.order, tile.bounds, block.reaches
     n_cells, n_features = centers.shape
     n_numbers = n_features - len(tile.lowered)
+    for k in range(n_features):
+        cell_lows, cell_highs = tile.cell_lows[k], tile.cell_highs[k]
+        outward = 2.0**-50 if k < n_numbers else 0.0
+        for cell in range(n_cells):
+            center, low, high = centers[cell, k], lows[cell, k], highs[cell, k]
+            cell_lows[cell] = center + low - outward * (abs(center) + abs(low))
+            cell_highs[cell] = center + high + outward * (abs(center) + abs(high))
+        for run in range(len(tile.run_lows)):
+            low, high = np.inf, -np.inf
+            for cell in range(run * LANES, min((run + 1) * LANES, n_cells)):
+                low = cell_lows[cell] if cell_lows[cell] < low else low  # noqa: FURB136
+                high = cell_highs[cell] if cell_highs[cell] > high else high  # noqa: FURB136
+            tile.run_lows[run, k], tile.run_highs[run, k] = low, high
+
+
+@borrowing
+def find_near_cells(queries, number, block, farthest, reach, errors, tile):  # type: ignore[no-untyped-def]
+    """Fill ``tile.order`` with cells whose box may be within ``farthest``; count them.
+
+    ``number`` is that of the tile, and ``reach`` the largest one of the cells. The nearest
+    cell comes first, the others in any order, with their bounds in ``tile.bounds``.
+    """
+    tile_low, tile_high = queries.lows[number], queries.highs[number]
+    order, bounds, gaps, reaches = tile.order, tile.bounds, tile.gaps, block.reaches
+    n_cells, n_features = block.centers.shape
+    n_numbers = n_features - len(tile.lowered)
     first, stop = queries.starts[number], queries.starts[number + 1]
-    reach = largest_of(queries.reaches, first, stop)
+    own_reach = largest_of(queries.reaches, first, stop)
     n_near = 0
     nearest = 0
-    for cell in range(n_cells):
-        bound = 0.0
-        size = 0.0
+    for run in range(len(tile.run_lows)):
+        square = 0.0
         for k in range(n_numbers):
-            center = centers[cell, k]
-            below = center + lows[cell, k] - tile_highs[k]
-            above = tile_lows[k] - center - highs[cell, k]
+            below = tile.run_lows[run, k] - tile_high[k]
+            above = tile_low[k] - tile.run_highs[run, k]
             gap = below if below > above else above  # noqa: FURB136 - max is slower
-            if gap > 0.0:
-                bound += gap * gap
-                size += center * center
-        if n_numbers < n_features:
-            gap = _code_gap(cell, tile_lows, tile_highs, block, tile)
-            if gap > LARGEST_SUM:  # also where nothing is known that is near
-                continue
-            bound += gap
-        bound -= 2.0**-23 * bound + 2.0**-40 * size
-        bound -= errors.underflow + errors.rounding * (reach + reaches[cell])
-        if not bound > farthest:
-            order[n_near] = cell
-            bounds[n_near] = bound
-            if bound < bounds[nearest]:
-                nearest = n_near
-            n_near += 1
+            square += gap * gap if gap > 0.0 else 0.0
+        error = errors.underflow + errors.rounding * (own_reach + reach)
+        if square - 2.0**-23 * square - error > farthest:
+            continue
+        start = run * LANES
+        gaps[:] = 0.0
+        for k in range(n_numbers):
+            low, high = tile_low[k], tile_high[k]
+            cell_lows, cell_highs = tile.cell_lows[k], tile.cell_highs[k]
+            for c in range(LANES):  # written so that it becomes vector instructions
+                below = cell_lows[np.uintp(start + c)] - high
+                above = low - cell_highs[np.uintp(start + c)]
+                gap = below if below > above else above  # noqa: FURB136
+                gap = gap if gap > 0.0 else 0.0  # noqa: FURB136
+                gaps[np.uintp(c)] += gap * gap
+        for cell in range(start, min(start + LANES, n_cells)):
+            bound = gaps[cell - start]
+            if n_numbers < n_features:
+                gap = _code_gap(cell, tile_low, tile_high, block, tile)
+                if gap > LARGEST_SUM:  # also where nothing is known that is near
+                    continue
+                bound += gap
+            bound -= 2.0**-23 * bound
+            bound -= errors.underflow + errors.rounding * (own_reach + reaches[cell])
+            if not bound > farthest:
+                order[n_near] = cell
+                bounds[n_near] = bound
+                if bound < bounds[nearest]:
+                    nearest = n_near
+                n_near += 1
     order[0], order[nearest] = order[nearest], order[0]
     bounds[0], bounds[nearest] = bounds[nearest], bounds[0]
     return n_near
@@ -125,28 +196,50 @@ def _code_gap(cell, tile_lows, tile_highs, block, tile):  # type: ignore[no-unty
 def sort_near_cells(start, n_near, farthest, tile):  # type: ignore[no-untyped-def]
     """Sort the cells found from ``start`` on, without those that are now too far.
 
-    Returns how many there are, counted from the first.
+    About: a bound that is less than a sixteenth more may come before. Returns how many
+    there are, counted from the first.
     """
     order, bounds = tile.order, tile.bounds
+    other_order, other_bounds = tile.other_order, tile.other_bounds
+    top = 0.0
     n_left = start
     for rank in range(start, n_near):
         if bounds[rank] <= farthest:
             order[n_left], bounds[n_left] = order[rank], bounds[rank]
+            top = bounds[rank] if bounds[rank] > top else top  # noqa: FURB136
             n_left += 1
-    # Shell's sort: few lines, and fast for the few thousand cells that there may be.
-    gap = 1
-    while 3 * gap < n_left - start:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for rank in range(start + gap, n_left):
-            cell, bound = order[rank], bounds[rank]
-            place = rank
-            while place >= start + gap and bounds[place - gap] > bound:
-                order[place], bounds[place] = order[place - gap], bounds[place - gap]
-                place -= gap
-            order[place], bounds[place] = cell, bound
-        gap //= 3
+    # By the first bits of their bounds, of which each bin has its own: a count for each.
+    stops = tile.bins
+    highest = _first_bits(top)
+    stops[:] = 0
+    for rank in range(start, n_left):
+        stops[_bin_of(bounds[rank], highest)] += 1
+    total = start
+    for m in range(len(stops)):
+        total += stops[m]
+        stops[m] = total
+    for rank in range(n_left - 1, start - 1, -1):
+        m = _bin_of(bounds[rank], highest)
+        stops[m] -= 1
+        place = stops[m]
+        other_order[place], other_bounds[place] = order[rank], bounds[rank]
+    for rank in range(start, n_left):
+        order[rank], bounds[rank] = other_order[rank], other_bounds[rank]
     return n_left
+
+
+@borrowing
+def _first_bits(bound):  # type: ignore[no-untyped-def]
+    """Return the exponent of a bound in float32, and three bits more; 0 from 0 down."""
+    positive = bound if bound > 0.0 else 0.0  # noqa: FURB136 - NaN
+    return np.int64(np.float32(positive).view(np.uint32)) >> 20
+
+
+@borrowing
+def _bin_of(bound, highest):  # type: ignore[no-untyped-def]
+    """Return in which of `N_BINS` bins a bound is, of which the last has the highest."""
+    m = _first_bits(bound) - highest + N_BINS - 1
+    return m if m > 0 else 0  # noqa: FURB136
 
 
 @borrowing
@@ -155,161 +248,174 @@ def load_tile(queries, first, n_rows, limits, reach, errors, tile):  # type: ign
 
     ``reach`` is the largest one of the cells of the block.
     """
-    columns, singles, points = tile.columns, tile.singles, queries.points
-    for k in range(len(columns)):
-        tile.slacks[k] = 0.0
+    singles, points = tile.singles, queries.points
+    tile.slacks[:] = 0.0
     tile.bars[:] = -1.0
     for i in range(n_rows):
         is_near = queries.reaches[first + i] < np.inf
-        for k in range(len(columns)):
+        for k in range(len(singles)):
             point = points[first + i, k]
-            columns[k, i] = point
             singles[k, i] = point
             if is_near and abs(point) > tile.slacks[k]:
                 tile.slacks[k] = abs(point)
-        tile.active[i] = i
-    for k in range(len(columns)):
+    for k in range(len(singles)):
         # A point and the difference to it are rounded to float32.
         tile.slacks[k] = tile.slacks[k] * 2.0**-22 + 1e-37
+    for word in range(WORDS):
+        tile.near[word] = _ALL
     update_limits(n_rows, queries, first, limits, reach, errors, tile)
 
 
-@borrowing
-def update_limits(n_active, queries, first, limits, reach, errors, tile):  # type: ignore[no-untyped-def]
-    """Fill the bars of the active queries by their limits."""
-    share = 1.0 + (len(tile.columns) + 8) * 2.0**-22
-    for a in range(n_active):
-        i = tile.active[a]
-        limit = limits[first + i]
-        if limit < 0.0:
-            tile.bars[i] = -1.0
-            continue
-        error = errors.underflow + errors.rounding * (queries.reaches[first + i] + reach)
-        tile.bars[i] = rounded_up((limit + error) * share)
+@inlined
+def update_limits(n_rows, queries, first, limits, reach, errors, tile):  # type: ignore[no-untyped-def]
+    """Fill the bars of near queries by their limits; return whether any is lower now."""
+    share = 1.0 + (len(tile.singles) + 8) * 2.0**-22
+    is_lower = False
+    for word in range(WORDS):
+        near = tile.near[word]
+        while near != 0:
+            i = word * LANES + lowest_bit(near)
+            near &= near - _ONE
+            if i >= n_rows:
+                break
+            limit, bar = limits[first + i], np.float32(-1.0)
+            if not limit < 0.0:
+                reaches = queries.reaches[first + i] + reach
+                error = errors.underflow + errors.rounding * reaches
+                bar = rounded_up((limit + error) * share)
+            is_lower |= bar < tile.bars[i]
+            tile.bars[i] = bar
+    return is_lower
 
 
-@borrowing
-def _find_near_queries(n_rows, block, cell, tile):  # type: ignore[no-untyped-def]
-    """List the queries of a tile whose box distance is not above their bar; count them.
+@inlined
+def find_near_queries(n_rows, block, cell, tile):  # type: ignore[no-untyped-def]
+    """Mark the queries of a tile that may be near the box of a cell; return if any is.
 
-    In float32 and for all queries of the tile alike, which takes a nanosecond for each;
-    most cells are near few of them.
+    In float32 and for 64 queries alike, which takes half a nanosecond for each; most cells
+    are near few of them.
     """
-    singles, gaps, near = tile.singles, tile.gaps, tile.near
     centers, lows, highs = block.centers, block.lows, block.highs
-    gaps[:] = 0.0
-    n_numbers = len(singles) - len(tile.lowered)
+    low, high = tile.low, tile.high
+    n_numbers = len(low) - len(tile.lowered)
     for k in range(n_numbers):
-        low = np.float32(centers[cell, k] + lows[cell, k])
-        low -= abs(low) * _OUTWARD + tile.slacks[k]
-        high = np.float32(centers[cell, k] + highs[cell, k])
-        high += abs(high) * _OUTWARD + tile.slacks[k]
-        for i in range(n_rows):  # written so that it becomes vector instructions
-            below = low - singles[k, i]
-            above = singles[k, i] - high
-            gap = below if below > above else above  # noqa: FURB136 - max is slower
-            gap = gap if gap > np.float32(0.0) else np.float32(0.0)  # noqa: FURB136
-            gaps[i] += gap * gap
-    for k in range(n_numbers, len(singles)):
-        low, high, weight = lows[cell, k], highs[cell, k], tile.lowered[k - n_numbers]
-        for i in range(n_rows):
-            is_out = singles[k, i] < low or singles[k, i] > high
-            gaps[i] += weight if is_out else np.float32(0.0)
-    n_near = 0
-    for start in range(0, n_rows, LANES):
-        mask = lanes_not_above(gaps, tile.bars, start)
-        while mask != 0:
-            near[n_near] = start + lowest_bit(mask)
-            n_near += 1
-            mask &= mask - _ONE
-    return n_near
+        below = np.float32(centers[cell, k] + lows[cell, k])
+        low[k] = below - (abs(below) * _OUTWARD + tile.slacks[k])
+        above = np.float32(centers[cell, k] + highs[cell, k])
+        high[k] = above + (abs(above) * _OUTWARD + tile.slacks[k])
+    for k in range(n_numbers, len(low)):
+        low[k], high[k] = lows[cell, k], highs[cell, k]
+    any_near = _NONE
+    for word in range(WORDS):
+        near = _NONE
+        if word * LANES < n_rows:
+            near = queries_near_box(
+                tile.singles, word * LANES, low, high, tile.bars, tile.lowered
+            )
+        tile.near[word] = near
+        any_near |= near
+    return any_near != _NONE
+
+
+@inlined
+def find_near_groups(block, cell, tile):  # type: ignore[no-untyped-def]
+    """Mark for each group of a cell the near queries that it may matter to.
+
+    Queries that are near no group are not near any more. Returns whether groups were looked
+    at: they are where that leaves out enough.
+    """
+    start, stop = block.starts[cell] // LANES, -(-block.starts[cell + 1] // LANES)
+    boxed = tile.boxed
+    if len(block.group_lows) == 0 or stop - start == 1:
+        return False
+    if boxed[0] > BOXED_QUERIES:  # what was found is forgotten by and by
+        boxed[0] //= 2
+        boxed[1] //= 2
+    if boxed[1] > BOXED_SHARE * boxed[0] and cell % BOXED_EVERY != 0:
+        return False
+    low, high = tile.low, tile.high
+    n_numbers = len(low) - len(tile.lowered)
+    n_held, n_near = _NONE, _NONE
+    for word in range(WORDS):
+        n_held += np.uint64(count_bits(tile.near[word]))
+    for g in range(start, stop):
+        for k in range(n_numbers):
+            low[k] = block.group_lows[g, k] - tile.slacks[k]
+            high[k] = block.group_highs[g, k] + tile.slacks[k]
+        for k in range(n_numbers, len(low)):
+            low[k], high[k] = block.group_lows[g, k], block.group_highs[g, k]
+        for word in range(WORDS):
+            near = tile.near[word]
+            if near != _NONE:
+                near &= queries_near_box(
+                    tile.singles, word * LANES, low, high, tile.bars, tile.lowered
+                )
+            tile.near_groups[g - start, word] = near
+            n_near += np.uint64(count_bits(near))
+    for word in range(WORDS):
+        near = _NONE
+        for m in range(stop - start):
+            near |= tile.near_groups[m, word]
+        tile.near[word] = near
+    boxed[0] += np.int64(n_held) * (stop - start)
+    boxed[1] += np.int64(n_near)
+    return True
 
 
 @borrowing
-def _move_to_cell(n_near, block, cell, tile):  # type: ignore[no-untyped-def]
-    """Fill near points' offsets from a cell's center, their squares, gaps to its box."""
-    columns, moved, near = tile.columns, tile.moved, tile.near
-    squares, gaps, numbers = tile.squares, tile.gaps, tile.numbers
-    for m in range(n_near):
-        squares[m] = 0.0
-        gaps[m] = 0.0
-    centers, lows, highs = block.centers, block.lows, block.highs
-    n_numbers = len(columns) - len(tile.lowered)
-    for k in range(n_numbers):
-        center, low, high = centers[cell, k], lows[cell, k], highs[cell, k]
-        column = columns[k]
-        for m in range(n_near):
-            numbers[m] = column[np.uintp(near[m])]
-        for m in range(n_near):  # written so that it becomes vector instructions
-            offset = np.float32(numbers[m] - center)
-            moved[k, m] = np.float32(-2.0) * offset
-            squares[m] += np.float64(offset) * np.float64(offset)
-            below = low - offset
-            above = offset - high
-            gap = below if below > above else above  # noqa: FURB136
-            gap = gap if gap > np.float32(0.0) else np.float32(0.0)  # noqa: FURB136
-            gaps[m] += gap * gap
-    for k in range(n_numbers, len(columns)):
-        low, high, weight = lows[cell, k], highs[cell, k], tile.lowered[k - n_numbers]
-        for m in range(n_near):
-            code = np.float32(columns[k, np.uintp(near[m])])
-            moved[k, m] = code
-            gaps[m] += weight if code < low or code > high else np.float32(0.0)
-
-
-@borrowing
-def select_active_queries(n_rows, queries, first, block, cell, limits, errors, tile):  # type: ignore[no-untyped-def]
-    """List the queries of a tile that a cell may matter to, with offsets; count them."""
-    n_near = _find_near_queries(n_rows, block, cell, tile)
-    if n_near == 0:
-        return 0
-    _move_to_cell(n_near, block, cell, tile)
-    active, lengths, tile_errors = tile.active, tile.lengths, tile.errors
-    squares, gaps, reaches = tile.squares, tile.gaps, queries.reaches
+def move_to_cell(queries, first, block, cell, limits, errors, tile):  # type: ignore[no-untyped-def]
+    """Fill what near queries have from a cell's center, and leave out those too far."""
+    n_features = len(tile.low)
+    n_numbers = n_features - len(tile.lowered)
     reach = block.reaches[cell]
-    n_active = np.int64(0)  # a number that is known is another type
-    for m in range(n_near):
-        i = tile.near[m]
-        limit = limits[first + i]
-        error = errors.underflow + errors.rounding * (reaches[first + i] + reach)
-        # Closer than before, where a cell is small beside its distance from the origin.
-        # A gap that is inf in float32 bounds nothing.
-        if limit < gaps[m] - errors.relative * squares[m] - error < np.inf:
-            continue
-        active[n_active] = i
-        tile.sources[n_active] = m
-        # Too far from this cell for float32: not filtered.
-        is_far = not squares[m] < FAR_SQUARE
-        lengths[n_active] = 0.0 if is_far else squares[m]
-        tile_errors[n_active] = np.inf if is_far else error
-        n_active += 1
-    _pack_offsets(n_active, tile)
-    for a in range(n_active):
-        tile.thresholds[a] = threshold_of(a, limits[first + active[a]], errors, tile)
-    return n_active
+    for word in range(WORDS):
+        near = tile.near[word]
+        while near != 0:
+            bit = near & (~near + _ONE)
+            i = word * LANES + lowest_bit(near)
+            near ^= bit
+            square, gap = move_to_center(
+                queries.points, first + i, block.centers, block.lows, block.highs, cell,
+                n_numbers, tile.offsets, i,
+            )  # fmt: skip
+            for k in range(n_numbers, n_features):
+                code = np.float32(queries.points[first + i, k])
+                tile.offsets[i, k] = code
+                is_out = code < block.lows[cell, k] or code > block.highs[cell, k]
+                gap += tile.lowered[k - n_numbers] if is_out else 0.0
+            limit = limits[first + i]
+            error = errors.underflow + errors.rounding * (
+                queries.reaches[first + i] + reach
+            )
+            # Closer than before, where a cell is small beside its distance from the origin.
+            # A gap that is inf in float32 bounds nothing.
+            gap *= 1.0 - (n_features + 8) * 2.0**-23
+            if limit < gap - errors.relative * square - error < np.inf:
+                tile.near[word] ^= bit
+                continue
+            # Too far from this cell for float32: not filtered.
+            is_far = not square < FAR_SQUARE
+            tile.lengths[i] = 0.0 if is_far else square
+            tile.errors[i] = np.inf if is_far else error
+            if is_far:
+                tile.offsets[i, :n_numbers] = np.float32(0.0)
+            tile.thresholds[i] = threshold_of(i, limit, errors, tile)
 
 
 @borrowing
-def _pack_offsets(n_active, tile):  # type: ignore[no-untyped-def]
-    """Interleave the offsets of the active queries, and of none to fill the last pack."""
-    sources, moved, offsets = tile.sources, tile.moved, tile.offsets
-    tile_errors, thresholds = tile.errors, tile.thresholds
-    n_packed = -(-n_active // QUERIES) * QUERIES
-    for a in range(n_active, n_packed):
-        sources[a] = 0
-        thresholds[a] = np.nan  # no query: nothing is near, not even a row at -inf
-    n_features = len(moved)
-    for k in range(n_features):
-        column = moved[k]
-        for pack in range(n_packed // QUERIES):
-            place = (pack * n_features + k) * QUERIES
-            for q in range(QUERIES):
-                offsets[place + q] = column[np.uintp(sources[pack * QUERIES + q])]
-    for a in range(n_active):
-        if tile_errors[a] == np.inf:
-            first = (a // QUERIES) * QUERIES * n_features + a % QUERIES
-            for k in range(n_features):
-                offsets[first + k * QUERIES] = np.float32(0.0)
+def list_queries(words, kept, tile):  # type: ignore[no-untyped-def]
+    """List the queries that are in both of two sets, filled up with none; count them."""
+    listed = tile.listed
+    n_listed = np.uintp(0)
+    for word in range(WORDS):
+        mask = words[word] & kept[word]
+        while mask != 0:
+            listed[n_listed] = word * LANES + lowest_bit(mask)
+            n_listed += np.uintp(1)
+            mask &= mask - _ONE
+    for q in range(QUERIES):
+        listed[n_listed + np.uintp(q)] = TILE_ROWS
+    return np.int64(n_listed)
 
 
 @inlined
@@ -320,7 +426,7 @@ def group_error(g, block, errors):  # type: ignore[no-untyped-def]
 
 @inlined
 def upper_bound_offset(a, spread, errors, tile):  # type: ignore[no-untyped-def]
-    """Return the term that makes a sum of active query ``a`` an upper bound of its square.
+    """Return the term that makes a sum of query ``a`` an upper bound of its square.
 
     ``spread`` is what it may be off because of the row.
     """
@@ -329,7 +435,7 @@ def upper_bound_offset(a, spread, errors, tile):  # type: ignore[no-untyped-def]
 
 @inlined
 def threshold_of(a, limit, errors, tile):  # type: ignore[no-untyped-def]
-    """Return the largest sum of active query ``a`` whose pair may be within ``limit``."""
+    """Return the largest sum of query ``a`` whose pair may be within ``limit``."""
     return rounded_up(limit - tile.lengths[a] * (1.0 - errors.relative) + tile.errors[a])
 
 
@@ -341,7 +447,11 @@ def below_separate(threshold):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def leave_out_separate(n_active, tile):  # type: ignore[no-untyped-def]
-    """Lower the thresholds of active queries below the sums of rows that are separate."""
-    for a in range(n_active):
-        tile.thresholds[a] = below_separate(tile.thresholds[a])
+def leave_out_separate(tile):  # type: ignore[no-untyped-def]
+    """Lower the thresholds of near queries below the sums of rows that are separate."""
+    for word in range(WORDS):
+        near = tile.near[word]
+        while near != 0:
+            i = word * LANES + lowest_bit(near)
+            near &= near - _ONE
+            tile.thresholds[i] = below_separate(tile.thresholds[i])

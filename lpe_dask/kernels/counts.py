@@ -1,6 +1,6 @@
 r"""How many rows of one block are within a radius of each of some queries.
 
-    active queries x cell --float32, 64 rows at a time--> surely within: bits counted
+    near queries x group --float32, 64 rows at a time--> surely within: bits counted
                                                     --> perhaps: float64 definition
 
 Where a number suffices, a query that has reached it is left out of the cells that follow.
@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from lpe_dask.kernels.arrays import INACTIVE, LANES
+from lpe_dask.kernels.arrays import INACTIVE, LANES, WORDS
 from lpe_dask.kernels.bounds import (
     empty_tile,
     find_near_cells,
+    find_near_groups,
+    find_near_queries,
     group_error,
     leave_out_separate,
+    list_queries,
     load_tile,
-    select_active_queries,
+    move_to_cell,
     sort_near_cells,
     update_limits,
     upper_bound_offset,
 )
-from lpe_dask.kernels.compiled import borrowing, compiled
+from lpe_dask.kernels.compiled import borrowing, compiled, inlined
 from lpe_dask.kernels.filters import QUERIES, filter_pack, prepare_group
 from lpe_dask.kernels.selection import largest_of
 from lpe_dask.kernels.simd import count_bits, lanes_within, lowest_bit
@@ -45,8 +48,13 @@ def fold_counts(queries, block, errors, counted, tallies):  # type: ignore[no-un
     tallies : ndarray of shape (2,)
         Grow by the pairs that were filtered, and by the cells that queries met.
     """
+    tile = empty_tile(block, queries)
+    _fold_tiles(queries, block, errors, counted, tallies, tile)
+
+
+@borrowing
+def _fold_tiles(queries, block, errors, counted, tallies, tile):  # type: ignore[no-untyped-def]
     limits = counted.limits
-    tile = empty_tile(len(block.centers), queries)
     reach = largest_of(block.reaches, 0, len(block.reaches))
     for number in range(len(queries.starts) - 1):
         first = queries.starts[number]
@@ -55,32 +63,41 @@ def fold_counts(queries, block, errors, counted, tallies):  # type: ignore[no-un
         if farthest < 0.0:
             continue
         load_tile(queries, first, n_rows, limits, reach, errors, tile)
-        n_near = find_near_cells(queries, number, block, farthest, errors, tile)
+        n_near = find_near_cells(queries, number, block, farthest, reach, errors, tile)
         n_near = sort_near_cells(np.int64(0), n_near, farthest, tile)
         for rank in range(n_near):
             if largest_of(limits, first, first + n_rows) < 0.0:
                 break  # all have enough
             cell = tile.order[rank]
-            n_active = select_active_queries(
-                n_rows, queries, first, block, cell, limits, errors, tile
-            )
             tallies[1] += n_rows
-            if n_active == 0:
-                continue
-            n_rows_of_cell = block.starts[cell + 1] - block.starts[cell]
-            tallies[0] += n_active * n_rows_of_cell
-            leave_out_separate(n_active, tile)
-            _count_cell(n_active, cell, first, queries, block, errors, counted, tile)
-            update_limits(n_active, queries, first, limits, reach, errors, tile)
+            if find_near_queries(n_rows, block, cell, tile):
+                tallies[0] += _count_cell(
+                    cell, first, queries, block, errors, counted, tile
+                )
+                update_limits(n_rows, queries, first, limits, reach, errors, tile)
 
 
-@borrowing
-def _count_cell(n_active, cell, first, queries, block, errors, counted, tile):  # type: ignore[no-untyped-def]
-    """Add the rows of a cell that are within to the counts of the active queries."""
-    active, sums, masks, counts = tile.active, tile.sums, tile.masks, counted.counts
+@inlined
+def _count_cell(cell, first, queries, block, errors, counted, tile):  # type: ignore[no-untyped-def]
+    """Add the rows of a cell that are within to the counts of the near queries.
+
+    Returns how many pairs were filtered.
+    """
+    sums, masks, counts, near_queries = tile.sums, tile.masks, counted.counts, tile.near
+    has_groups = find_near_groups(block, cell, tile)
+    move_to_cell(queries, first, block, cell, counted.limits, errors, tile)
+    leave_out_separate(tile)
+    n_listed = list_queries(near_queries, near_queries, tile)
     n_features = queries.points.shape[1]
-    n_packs = -(-n_active // QUERIES)
-    for g in range(block.starts[cell] // LANES, -(-block.starts[cell + 1] // LANES)):
+    start = block.starts[cell] // LANES
+    n_pairs = 0
+    for g in range(start, -(-block.starts[cell + 1] // LANES)):
+        if has_groups:
+            n_listed = list_queries(tile.near_groups[g - start], near_queries, tile)
+        n_pairs += n_listed * min(LANES, block.starts[cell + 1] - g * LANES)
+        n_packs = -(-n_listed // QUERIES)
+        if n_packs == 0:
+            continue
         spread = group_error(g, block, errors)
         prepare_group(g, n_packs, n_features, block, tile)
         for pack in range(n_packs):
@@ -88,15 +105,16 @@ def _count_cell(n_active, cell, first, queries, block, errors, counted, tile):  
             while near != 0:
                 q = lowest_bit(near)
                 near &= near - _ONE
-                a = pack * QUERIES + q
-                i = first + active[a]
-                rise = upper_bound_offset(a, spread, errors, tile)
+                r = tile.listed[pack * QUERIES + q]
+                i = first + r
+                rise = upper_bound_offset(r, spread, errors, tile)
                 sure = np.uint64(0)
                 if rise < np.inf:
                     sum_limit = counted.sure[i] - rise
                     sum_limit -= abs(sum_limit) * 2.0**-22 + 1e-37
-                    start = sums_start + q * LANES
-                    sure = lanes_within(sums, start, np.float32(sum_limit)) & masks[q]
+                    start_of_sums = sums_start + q * LANES
+                    sure = lanes_within(sums, start_of_sums, np.float32(sum_limit))
+                    sure &= masks[q]
                 counts[i] += count_bits(sure)
                 if queries.numbers[i] >= 0:
                     counts[i] -= _is_among(queries.numbers[i], sure, g, block)
@@ -104,9 +122,14 @@ def _count_cell(n_active, cell, first, queries, block, errors, counted, tile):  
                 if unsure != 0:
                     square = counted.squares[i]
                     counts[i] += _count_measured(i, unsure, g, queries, block, square, tile)
-    for a in range(n_active):
-        if counts[first + active[a]] >= counted.enough:
-            counted.limits[first + active[a]] = INACTIVE
+    for word in range(WORDS):
+        near = near_queries[word]
+        while near != 0:
+            i = first + word * LANES + lowest_bit(near)
+            near &= near - _ONE
+            if counts[i] >= counted.enough:
+                counted.limits[i] = INACTIVE
+    return n_pairs
 
 
 @borrowing

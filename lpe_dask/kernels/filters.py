@@ -43,39 +43,42 @@ from lpe_dask.kernels.simd_profiles import SIMD_PROFILES, SimdProfile, chosen_pr
 def build_filter(form: SimdProfile) -> Any:
     """Return a filter in one form: an intrinsic that sums features of some pairs.
 
-    It is called as ``intrinsic(queries, query_start, groups, group_start, n_features,
-    weights, norms, norm_start, limits, limit_start, sums, sums_start, masks, is_first,
-    is_last)`` and takes the form's number of queries Q and a group of reference rows. For
-    query q and lane l, with ``a`` and ``y`` the numbers from ``query_start`` and
+    It is called as ``intrinsic(queries, first, listed, list_start, groups, group_start,
+    n_features, weights, norms, norm_start, limits, sums, sums_start, masks, is_first,
+    is_last)`` and takes the form's number of queries Q, those that are listed from
+    ``list_start`` on, and a group of reference rows. For listed query q and lane l, with
+    ``a`` the numbers of its row in ``queries`` from ``first`` on, and ``y`` those from
     ``group_start`` on::
 
-        sum = initial + sum_k a[Q k + q] * y[64 k + l]
+        sum = initial + sum_k a[k] * y[64 k + l]
 
     for k below ``n_features``, and, with the last part, plus ``weights[j]`` for each j with
-    ``a[Q k + q] != y[64 k + l]`` for ``k = n_features + j``.
+    ``a[k] != y[64 k + l]`` for ``k = n_features + j``.
 
     ``initial`` is ``norms[norm_start + l]`` for the first part, and otherwise
     ``sums[sums_start + 64 q + l]``, where the sum is put if it is to be continued. With the
-    last part, bit l of ``masks[q]`` says whether ``sum <= limits[limit_start + q]`` (never
-    for NaN), and the returned word has bit q if that is any; sums are put there as well.
+    last part, bit l of ``masks[q]`` says whether the sum is at most the limit of the query
+    (never for NaN), and the returned word has bit q if that is any; sums are put there as
+    well.
     Where no pair is near, nothing else need be written; before the last part, masks and the
     returned word have no meaning. Parts of all features at once are first and last.
     """
 
     @intrinsic
     def sum_products(  # type: ignore[no-untyped-def]
-        typing_context, queries, query_start, groups, group_start, n_features, weights,
-        norms, norm_start, limits, limit_start, sums, sums_start, masks, is_first, is_last,
+        typing_context, queries, first, listed, list_start, groups, group_start,
+        n_features, weights, norms, norm_start, limits, sums, sums_start, masks, is_first,
+        is_last,
     ):  # fmt: skip
         single = (queries, groups, weights, norms, limits, sums)
         if not all(is_contiguous(array, types.float32) for array in single):
             return None
-        if not is_contiguous(masks, types.uint64):
+        if not is_contiguous(masks, types.uint64) or not is_contiguous(listed, types.int64):
             return None
         place, flag = types.intp, types.boolean
         signature = types.uint64(
-            queries, place, groups, place, place, weights, norms, place, limits, place,
-            sums, place, masks, flag, flag,
+            queries, place, listed, place, groups, place, place, weights, norms, place,
+            limits, sums, place, masks, flag, flag,
         )  # fmt: skip
         return signature, partial(_generate, form)
 
@@ -88,26 +91,36 @@ def _generate(
     def start(array: int, offset: Any) -> Any:
         return pointer_to(context, builder, signature.args[array], arguments[array], offset)
 
-    query, group, n_features = start(0, arguments[1]), start(2, arguments[3]), arguments[4]
-    norm, limit = start(6, arguments[7]), start(8, arguments[9])
-    sums, masks = start(10, arguments[11]), start(12, constant(0))
-    weights = start(5, constant(0))
-    is_first, is_last = arguments[13:]
-    shape = shape_of(context, builder, signature.args[5], arguments[5])
+    group, n_features = start(4, arguments[5]), arguments[6]
+    norm, sums = start(8, arguments[9]), start(11, arguments[12])
+    limits, masks = start(10, constant(0)), start(13, constant(0))
+    weights = start(7, constant(0))
+    is_first, is_last = arguments[14:]
+    shape = shape_of(context, builder, signature.args[7], arguments[7])
     n_codes = builder.select(is_last, builder.extract_value(shape, 0), constant(0))
     # From the norms on, which are those of all queries, or from sums of parts before.
     begin = builder.select(is_first, norm, sums)
     step = builder.select(is_first, constant(0), constant(LANES))
     queries, words = range(form.queries), [constant(0)] * form.queries
+    listed = start(2, arguments[3])
+    numbers = [
+        builder.load(builder.gep(listed, [constant(q)], source_etype=WORD), typ=WORD)
+        for q in queries
+    ]
+    shape = shape_of(context, builder, signature.args[0], arguments[0])
+    stored = builder.extract_value(shape, 1)
+    points = [
+        start(0, builder.add(builder.mul(number, stored), arguments[1]))
+        for number in numbers
+    ]
     for lane in range(0, LANES, form.width):
 
         def column(k: Any, lane: int = lane) -> Iterator[tuple[Any, Any]]:
             """Give for each query what it has in a column, repeated, and what rows have."""
             row = builder.gep(group, [builder.mul(k, constant(LANES))], source_etype=FLOAT)
             references = load(builder, row, lane, form.width)
-            for q in queries:
-                place = builder.add(builder.mul(k, constant(form.queries)), constant(q))
-                number = load_number(builder, query, place)
+            for point in points:
+                number = load_number(builder, point, k)
                 yield repeat(builder, number, form.width), references
 
         def multiply(k: Any, totals: list[Any]) -> list[Any]:
@@ -133,8 +146,8 @@ def _generate(
         totals = loop(builder, constant(0), n_features, 1, totals, multiply)
         totals = loop(builder, constant(0), n_codes, 1, totals, compare)
         bits = [
-            bits_within(builder, total, load_number(builder, limit, constant(q)))
-            for q, total in enumerate(totals)
+            bits_within(builder, total, load_number(builder, limits, number))
+            for number, total in zip(numbers, totals, strict=True)
         ]
         bits = [builder.shl(word, constant(lane)) for word in bits]
         words = list(map(builder.or_, words, bits))
@@ -214,10 +227,9 @@ def _filter_part(part, n_parts, pack, n_packs, g, n_features, block, tile):  # t
     start, is_last = (g * n_features + first) * LANES, part == n_parts - 1
     _fetch_next(pack, n_packs, start, n_summed + (n_codes if is_last else 0), block)
     return _filter(
-        tile.offsets, (pack * n_features + first) * QUERIES,
-        block.groups, start, n_summed, tile.lowered,
-        block.norms, g * LANES, tile.thresholds, pack * QUERIES,
-        tile.sums, pack * QUERIES * LANES, tile.masks, part == 0, is_last,
+        tile.offsets, first, tile.listed, pack * QUERIES, block.groups, start, n_summed,
+        tile.lowered, block.norms, g * LANES, tile.thresholds, tile.sums,
+        pack * QUERIES * LANES, tile.masks, part == 0, is_last,
     )  # fmt: skip
 
 
@@ -232,7 +244,7 @@ def sum_parts(g, n_packs, n_summed_parts, n_features, block, tile):  # type: ign
 
 @inlined
 def prepare_group(g, n_packs, n_features, block, tile):  # type: ignore[no-untyped-def]
-    """Prepare the comparison of the active queries with group ``g``, pack by pack."""
+    """Prepare the comparison of the listed queries with group ``g``, pack by pack."""
     n_parts = parts_of(n_features - len(tile.lowered))
     if n_parts > 1:
         sum_parts(g, n_packs, n_parts - 1, n_features, block, tile)
@@ -246,7 +258,7 @@ def _filter_last_part(pack, n_packs, g, n_features, block, tile):  # type: ignor
 
 @inlined
 def filter_pack(pack, n_packs, g, n_features, block, tile):  # type: ignore[no-untyped-def]
-    """Fill the masks of a pack of active queries and group ``g``.
+    """Fill the masks of a pack of the listed queries and group ``g``.
 
     Returns which queries of the pack have any bit set, as bits (if none has, masks are what
     they were), and where the sums of the pack start in ``tile.sums``.
@@ -258,9 +270,8 @@ def filter_pack(pack, n_packs, g, n_features, block, tile):  # type: ignore[no-u
     start = g * n_features * LANES
     _fetch_next(pack, n_packs, start, n_features, block)
     near = _filter(
-        tile.offsets, pack * n_features * QUERIES,
-        block.groups, start, n_numbers, tile.lowered,
-        block.norms, g * LANES, tile.thresholds, pack * QUERIES,
-        tile.sums, 0, tile.masks, True, True,
+        tile.offsets, 0, tile.listed, pack * QUERIES, block.groups, start, n_numbers,
+        tile.lowered, block.norms, g * LANES, tile.thresholds, tile.sums, 0, tile.masks,
+        True, True,
     )  # fmt: skip
     return near, 0

@@ -1,6 +1,6 @@
 """First limits of queries of which nothing is known, from the first rows they meet.
 
-    active queries x some groups --the smallest sum of each lane--> 64 rows at most
+    listed queries x some groups --the smallest sum of each lane--> 64 rows at most
                                  --a square within which K + 1 of these are--> limit
 
 Without a limit all pairs are kept until there are too many of them, again and again; sums
@@ -38,12 +38,12 @@ MAX_SEEDED = 40
 
 
 @borrowing
-def set_initial_limits(n_active, cell, first, block, errors, found, tile):  # type: ignore[no-untyped-def]
-    """Lower the limits of active queries that have none, and their thresholds.
+def set_initial_limits(n_listed, cell, first, block, errors, found, tile):  # type: ignore[no-untyped-def]
+    """Lower the limits of listed queries that have none, and their thresholds.
 
     Parameters
     ----------
-    n_active : int
+    n_listed : int
     cell : int
         The first one that the tile meets.
     first : int
@@ -55,7 +55,7 @@ def set_initial_limits(n_active, cell, first, block, errors, found, tile):  # ty
     tile : Tile
         Its thresholds are changed, and its sums.
     """
-    n_features = len(tile.columns)
+    n_features = len(tile.low)
     # Full groups alone: without a limit the sum to a row is always near, and so written.
     start, stop = block.starts[cell] // LANES, block.starts[cell + 1] // LANES
     n_groups = SEED_NUMBERS // n_features
@@ -63,12 +63,12 @@ def set_initial_limits(n_active, cell, first, block, errors, found, tile):  # ty
     n_groups = n_groups if n_groups < MAX_GROUPS else MAX_GROUPS  # noqa: FURB136
     stop = stop if stop < start + n_groups else start + n_groups  # noqa: FURB136
     is_any_unlimited = False
-    for a in range(n_active):
-        i = first + tile.active[a]
+    for a in range(n_listed):
+        i = first + tile.listed[a]
         is_any_unlimited |= found.limits[i] == np.inf and found.wanted[i] <= MAX_SEEDED
     if not is_any_unlimited or stop == start:
         return
-    n_packs = -(-n_active // QUERIES)
+    n_packs = -(-n_listed // QUERIES)
     n_parts = parts_of(n_features - len(tile.lowered))
     n_sums = n_packs * QUERIES * LANES
     sums, least = tile.sums, tile.least
@@ -83,20 +83,21 @@ def set_initial_limits(n_active, cell, first, block, errors, found, tile):  # ty
     if not spread < np.inf:  # the sum of a row far out bounds nothing
         return
     square = 1.0
-    for a in range(n_active):
-        i = first + tile.active[a]
+    for a in range(n_listed):
+        r = tile.listed[a]
+        i = first + r
         if found.limits[i] < np.inf or found.wanted[i] > MAX_SEEDED:
             continue
-        length = tile.lengths[a]
+        length = tile.lengths[r]
         # Queries of a tile are alike: where one found its square, the next one begins.
         square = _square_of(found.wanted[i] + 1, least, a * LANES, length, square)
         total = np.float64(np.float32(square - length))
         limit = rounded_up(
-            (total + upper_bound_offset(a, spread, errors, tile)) * errors.stretch
+            (total + upper_bound_offset(r, spread, errors, tile)) * errors.stretch
         )
         if limit < np.inf:
             found.limits[i] = np.float64(limit) if limit > 0.0 else 0.0
-            tile.thresholds[a] = threshold_of(a, found.limits[i], errors, tile)
+            tile.thresholds[r] = threshold_of(r, found.limits[i], errors, tile)
 
 
 @borrowing

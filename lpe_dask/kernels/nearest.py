@@ -1,6 +1,6 @@
 r"""The K nearest rows of one block to each of some queries: filter first, then measure.
 
-    active queries x cell --float32, 64 rows at a time--> pairs that may matter
+    near queries x group --float32, 64 rows at a time--> pairs that may matter
         --upper bounds--> reservoir --K-th smallest bound--> limit for later pairs
         --at the end of a tile--> float64 definition --> K smallest
 
@@ -17,16 +17,19 @@ import math
 
 import numpy as np
 
-from lpe_dask.kernels.arrays import INACTIVE, LANES, TILE_ROWS, CandidateBuffer
+from lpe_dask.kernels.arrays import INACTIVE, LANES, TILE_ROWS, WORDS, CandidateBuffer
 from lpe_dask.kernels.bounds import (
     below_separate,
     empty_tile,
     find_near_cells,
+    find_near_groups,
+    find_near_queries,
     group_error,
     leave_out_separate,
+    list_queries,
     load_tile,
+    move_to_cell,
     rounded_up,
-    select_active_queries,
     sort_near_cells,
     threshold_of,
     update_limits,
@@ -37,11 +40,15 @@ from lpe_dask.kernels.distances import limit_of
 from lpe_dask.kernels.filters import QUERIES, filter_pack, prepare_group
 from lpe_dask.kernels.initial_limits import set_initial_limits
 from lpe_dask.kernels.selection import keep_smallest, keep_smallest_pairs, largest_of
-from lpe_dask.kernels.simd import lowest_bit
+from lpe_dask.kernels.simd import insert_sorted, lowest_bit
 from lpe_dask.kernels.squares import SIDE_BY_SIDE, fill_squares
 
 #: Room of a reservoir beyond K for pairs that bounds alone cannot order.
 SPARE_PLACES = 64
+
+#: Neighbors up to which the smallest upper bounds are kept sorted: the limit is then always
+#: the K-th of them.
+MAX_SORTED = 64
 
 #: Times that the interval with the K-th smallest bound is halved at most, and the share of
 #: K by which the one found may have more within.
@@ -84,9 +91,14 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
     tallies : ndarray of shape (2,)
         Grow by the pairs that were filtered, and by the cells that queries met.
     """
-    limits = found.limits
-    tile = empty_tile(len(block.centers), queries)
+    tile = empty_tile(block, queries)
     reservoir = _empty_reservoir(found.squares.shape[1])
+    _fold_tiles(queries, block, errors, found, tallies, tile, reservoir)
+
+
+@borrowing
+def _fold_tiles(queries, block, errors, found, tallies, tile, reservoir):  # type: ignore[no-untyped-def]
+    limits = found.limits
     reach = largest_of(block.reaches, 0, len(block.reaches))
     for number in range(len(queries.starts) - 1):
         first = queries.starts[number]
@@ -96,28 +108,22 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
             continue
         reservoir.counts[:n_rows] = 0
         reservoir.narrowed[:n_rows] = 0
+        reservoir.nearest[:n_rows] = np.inf
         load_tile(queries, first, n_rows, limits, reach, errors, tile)
-        n_near = find_near_cells(queries, number, block, farthest, errors, tile)
+        n_near = find_near_cells(queries, number, block, farthest, reach, errors, tile)
         rank = 0
-        while farthest >= 0.0 and rank < n_near and tile.bounds[rank] <= farthest:
-            cell = tile.order[rank]
-            n_active = select_active_queries(
-                n_rows, queries, first, block, cell, limits, errors, tile
-            )
-            tallies[1] += n_rows
-            if n_active > 0:
-                n_rows_of_cell = block.starts[cell + 1] - block.starts[cell]
-                tallies[0] += n_active * n_rows_of_cell
-                if rank == 0:
-                    set_initial_limits(n_active, cell, first, block, errors, found, tile)
-                leave_out_separate(n_active, tile)
-                _filter_cell(
-                    n_active, cell, first, queries, block, errors, found, tile,
-                    reservoir,
-                )  # fmt: skip
-                update_limits(n_active, queries, first, limits, reach, errors, tile)
-                farthest = largest_of(limits, first, first + n_rows)
+        while farthest >= 0.0 and rank < n_near:
+            cell, bound = tile.order[rank], tile.bounds[rank]
             rank += 1
+            if bound <= farthest:
+                tallies[1] += n_rows
+                if find_near_queries(n_rows, block, cell, tile):
+                    tallies[0] += _filter_cell(
+                        rank == 1, cell, first, queries, block, errors, found, tile,
+                        reservoir,
+                    )  # fmt: skip
+                    if update_limits(n_rows, queries, first, limits, reach, errors, tile):
+                        farthest = largest_of(limits, first, first + n_rows)
             if rank == 1:  # the nearest cell has set limits: few are left to be sorted
                 n_near = sort_near_cells(rank, n_near, farthest, tile)
         for r in range(n_rows):
@@ -128,9 +134,11 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
 @compiled
 def _empty_reservoir(n_neighbors):  # type: ignore[no-untyped-def]
     n_places = reservoir_size(n_neighbors)
+    n_sorted = -(-n_neighbors // 16) * 16 if n_neighbors <= MAX_SORTED else 0
     return CandidateBuffer(
         np.empty((TILE_ROWS, n_places), np.uint64),
         np.empty(TILE_ROWS, np.int64),
+        np.empty((TILE_ROWS, n_sorted), np.float32),
         np.empty(TILE_ROWS, np.int64),
         np.empty(TILE_ROWS),
         np.empty(n_places, np.int64),
@@ -139,17 +147,32 @@ def _empty_reservoir(n_neighbors):  # type: ignore[no-untyped-def]
     )
 
 
-@borrowing
+@inlined
 def _filter_cell(  # type: ignore[no-untyped-def]
-    n_active, cell, first, queries, block, errors, found, tile, reservoir
+    is_first, cell, first, queries, block, errors, found, tile, reservoir
 ):
-    """Put the pairs of the active queries and a cell that may matter into the reservoir."""
-    active, counts, masks = tile.active, reservoir.counts, tile.masks
+    """Put the pairs of near queries and a cell that may matter into the reservoir.
+
+    Returns how many pairs were filtered.
+    """
+    masks, near_queries = tile.masks, tile.near
+    has_groups = not is_first and find_near_groups(block, cell, tile)
+    move_to_cell(queries, first, block, cell, found.limits, errors, tile)
+    n_listed = list_queries(near_queries, near_queries, tile)
+    if is_first and n_listed > 0:
+        set_initial_limits(n_listed, cell, first, block, errors, found, tile)
+    leave_out_separate(tile)
     n_features = queries.points.shape[1]
-    n_packs = -(-n_active // QUERIES)
     start = block.starts[cell] // LANES
     stop = -(-block.starts[cell + 1] // LANES)
+    n_pairs = 0
     for g in range(start, stop):
+        if has_groups:
+            n_listed = list_queries(tile.near_groups[g - start], near_queries, tile)
+        n_pairs += n_listed * min(LANES, block.starts[cell + 1] - g * LANES)
+        n_packs = -(-n_listed // QUERIES)
+        if n_packs == 0:
+            continue
         prepare_group(g, n_packs, n_features, block, tile)
         for pack in range(n_packs):
             near, sums_start = filter_pack(pack, n_packs, g, n_features, block, tile)
@@ -157,36 +180,52 @@ def _filter_cell(  # type: ignore[no-untyped-def]
                 q = lowest_bit(near)
                 near &= near - _ONE
                 _append_candidates(
-                    masks[q], sums_start + q * LANES, pack * QUERIES + q, g, first,
-                    queries, block, errors, found, tile, reservoir,
+                    masks[q], sums_start + q * LANES, tile.listed[pack * QUERIES + q], g,
+                    first, queries, block, errors, found, tile, reservoir,
                 )  # fmt: skip
-    limits = found.limits
-    for a in range(n_active):
-        r = active[a]
-        n_neighbors = found.wanted[first + r]
-        is_first = limits[first + r] == np.inf
-        enough = n_neighbors if is_first else n_neighbors + n_neighbors // 2
-        # Ties stay however often they are narrowed.
-        if counts[r] > enough and counts[r] >= reservoir.narrowed[r] + n_neighbors // 2:
-            _tighten_limit(first + r, r, errors, found, reservoir)
+    if not _is_sorted(reservoir):
+        _tighten_limits(first, errors, found, tile, reservoir)
+    return n_pairs
+
+
+@inlined
+def _is_sorted(reservoir):  # type: ignore[no-untyped-def]
+    """Return whether the smallest upper bounds of a query are kept sorted."""
+    return reservoir.nearest.shape[1] > 0
+
+
+@borrowing
+def _tighten_limits(first, errors, found, tile, reservoir):  # type: ignore[no-untyped-def]
+    """Lower the limits of near queries of which enough pairs were found."""
+    counts, limits = reservoir.counts, found.limits
+    for word in range(WORDS):
+        near = tile.near[word]
+        while near != 0:
+            r = word * LANES + lowest_bit(near)
+            near &= near - _ONE
+            n_neighbors = found.wanted[first + r]
+            is_first = limits[first + r] == np.inf
+            enough = n_neighbors if is_first else n_neighbors + n_neighbors // 2
+            # Ties stay however often they are narrowed.
+            if counts[r] > enough and counts[r] >= reservoir.narrowed[r] + n_neighbors // 2:
+                _tighten_limit(first + r, r, errors, found, reservoir)
 
 
 @inlined
 def _append_candidates(  # type: ignore[no-untyped-def]
     mask, sums_start, a, g, first, queries, block, errors, found, tile, reservoir
 ):
-    """Put the pairs in the mask of the active query ``a`` and group ``g`` away."""
+    """Put the pairs in the mask of query ``a`` of the tile and group ``g`` away."""
     # Unsigned numbers index arrays without a test whether they count from the end.
-    query = np.uintp(a)
-    r = np.uintp(tile.active[query])
+    r = np.uintp(a)
     own = queries.numbers[np.uintp(first) + r]
     spread = group_error(g, block, errors)
     total_rise = upper_bound_offset(a, spread, errors, tile)
-    fall = tile.errors[query] - tile.lengths[query] * (1.0 - errors.relative)
+    fall = tile.errors[r] - tile.lengths[r] * (1.0 - errors.relative)
     margin = fall + total_rise * (1.0 + 2.0**-20) + 1e-36
     rise, stretch = rounded_up(total_rise), np.float32(errors.stretch)
     own_threshold = threshold_of(a, 0.0, errors, tile)
-    threshold = tile.thresholds[query]
+    threshold = tile.thresholds[r]
     count = np.uintp(reservoir.counts[r])
     margins = reservoir.margins
     if count == 0 or margin > margins[r]:
@@ -194,6 +233,7 @@ def _append_candidates(  # type: ignore[no-untyped-def]
     n_places = np.uintp(reservoir.keys.shape[1])
     sums, keys, numbers = tile.sums, reservoir.keys[r], block.numbers
     lanes, places = np.uintp(sums_start), np.uintp(g * LANES)
+    is_sorted, nearest = _is_sorted(reservoir), reservoir.nearest
     while mask != 0:
         lane = np.uintp(lowest_bit(mask))
         mask &= mask - _ONE
@@ -201,15 +241,26 @@ def _append_candidates(  # type: ignore[no-untyped-def]
         place = places + lane
         if total > threshold or (total <= own_threshold and numbers[place] == own):
             continue  # a number is not looked up, far away in memory, where none is near
-        keys[count] = (_upper_bits(total, rise, stretch) << _HALF) | place
+        upper = _upper_bits(total, rise, stretch)
+        keys[count] = (upper << _HALF) | place
         count += _ONE
+        if is_sorted:
+            insert_sorted(nearest, np.int64(r), np.uint32(upper).view(np.float32))
         if count == n_places:
             reservoir.counts[r] = count
             threshold = _compact(
-                a, np.int64(r), first, queries, block, errors, found, tile, reservoir
+                np.int64(r), first, queries, block, errors, found, tile, reservoir
             )
             count = np.uintp(reservoir.counts[r])
     reservoir.counts[r] = count
+    if is_sorted:
+        i = np.uintp(first) + r
+        limit = np.float64(nearest[r, np.uintp(found.wanted[i] - 1)])
+        if limit < found.limits[i]:
+            found.limits[i] = limit
+            tile.thresholds[r] = below_separate(
+                threshold_of(np.int64(r), limit, errors, tile)
+            )
 
 
 @borrowing
@@ -232,7 +283,7 @@ def _upper_bits(total, rise, stretch):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _compact(a, r, first, queries, block, errors, found, tile, reservoir):  # type: ignore[no-untyped-def]
+def _compact(r, first, queries, block, errors, found, tile, reservoir):  # type: ignore[no-untyped-def]
     """Shorten a full reservoir, and return the threshold that now holds for its query."""
     i = first + r
     n_places = reservoir.keys.shape[1]
@@ -240,11 +291,11 @@ def _compact(a, r, first, queries, block, errors, found, tile, reservoir):  # ty
     if reservoir.counts[r] > n_places - n_places // 4:
         _measure_candidates(i, r, queries, block, errors, found, reservoir)
     if found.limits[i] < 0.0:
-        tile.thresholds[a] = -np.inf
+        tile.thresholds[r] = -np.inf
     else:
-        threshold = threshold_of(a, found.limits[i], errors, tile)
-        tile.thresholds[a] = below_separate(threshold)
-    return tile.thresholds[a]
+        threshold = threshold_of(r, found.limits[i], errors, tile)
+        tile.thresholds[r] = below_separate(threshold)
+    return tile.thresholds[r]
 
 
 @borrowing
@@ -252,8 +303,11 @@ def _tighten_limit(i, r, errors, found, reservoir):  # type: ignore[no-untyped-d
     """Lower the limit of query ``i`` to about its K-th upper bound, and drop the rest."""
     keys, n_keys = reservoir.keys[r], np.uint64(reservoir.counts[r])
     n_neighbors = found.wanted[i]
-    kth = _bits_within(keys, reservoir.places, n_keys, n_neighbors, found.limits[i])
-    limit = np.float64(np.uint32(kth).view(np.float32))
+    if _is_sorted(reservoir):
+        limit = np.float64(reservoir.nearest[r, n_neighbors - 1])
+    else:
+        kth = _bits_within(keys, reservoir.places, n_keys, n_neighbors, found.limits[i])
+        limit = np.float64(np.uint32(kth).view(np.float32))
     limit = limit if limit < found.limits[i] else found.limits[i]  # noqa: FURB136
     # Of a pair above this one the lower bound is above the limit as well.
     highest = (limit + reservoir.margins[r]) * errors.stretch

@@ -19,7 +19,7 @@ KEEPS_NEAR_ROWS_TOGETHER = True
 
 #: Most rows of a cell; of one with up to three features, where a pair costs so little that
 #: fewer pairs are worth more boxes.
-CELL_ROWS, FLAT_CELL_ROWS, FLAT_FEATURES = 256, 64, 3
+CELL_ROWS, FLAT_CELL_ROWS, FLAT_FEATURES = 512, 64, 3
 
 #: All rows are arranged together.
 SLAB_ROWS = None
@@ -47,7 +47,8 @@ def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangem
     """Return points of shape (n_rows, n_features) ordered into cells of near ones.
 
     Each region is cut in the middle along the axis on which its points vary most, at a
-    multiple of 64, until none has more than ``cell_rows``.
+    multiple of 64, until none has more than ``cell_rows``, and on within cells, so that
+    each group of 64 rows is of near ones as well.
     """
     n_rows, n_features = points.shape
     if n_features <= FLAT_FEATURES:
@@ -68,14 +69,35 @@ def _order_cells(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the order of the rows, and where cells start, in any order."""
     order = np.arange(len(points))
-    starts = [order[:0]]
-    # Regions of the same size are cut together: there may be thousands.
-    open_regions = {len(points): np.zeros(min(1, len(points)), np.int64)}
+    everything = {len(points): np.zeros(min(1, len(points)), np.int64)}
+    cells = _divide(points, order, everything, cell_rows)
+    _divide(points, order, cells, LANES)
+    return order, np.concatenate([order[:0], *cells.values()])
+
+
+def _divide(
+    points: NDArray[np.float64],
+    order: NDArray[np.int64],
+    regions: dict[int, NDArray[np.int64]],
+    most: int,
+) -> dict[int, NDArray[np.int64]]:
+    """Divide regions until none has more than so many rows; return where the parts start.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n_rows, n_features)
+    order : ndarray of shape (n_rows,)
+        Changed within the regions.
+    regions : dict from int to ndarray
+        Where those of so many rows start. These are cut together: there may be thousands.
+    most : int
+    """
+    open_regions, divided = dict(regions), {}
     while open_regions:
         size = max(open_regions)
         firsts = open_regions.pop(size)
-        if size <= cell_rows:
-            starts.append(firsts)
+        if size <= most:
+            divided[size] = firsts
             continue
         places = firsts[:, None] + np.arange(size)
         rows = order[places]
@@ -87,4 +109,4 @@ def _order_cells(
         for part, shift in ((middle, 0), (size - middle, middle)):
             known = open_regions.get(part, firsts[:0])
             open_regions[part] = np.concatenate([known, firsts + shift])
-    return order, np.concatenate(starts)
+    return divided

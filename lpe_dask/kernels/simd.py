@@ -6,6 +6,7 @@ of any width: it splits them into whatever registers the machine has.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from llvmlite import ir
@@ -13,11 +14,15 @@ from numba import types
 from numba.extending import intrinsic
 
 from lpe_dask.kernels.arrays import LANES
-from lpe_dask.kernels.numba_internals import data_of
+from lpe_dask.kernels.numba_internals import data_of, shape_of
 
 WORD = ir.IntType(64)
-FLOAT = ir.FloatType()
+FLOAT, DOUBLE = ir.FloatType(), ir.DoubleType()
+_BYTES = {FLOAT: 4, DOUBLE: 8}
 _FLOAT_BYTES = 4
+
+#: Numbers that are moved at a time for another one.
+_INSERTED = 16
 
 #: LLVM's numbers of the caches that memory can be brought into ahead of time.
 NEAREST_CACHE, SECOND_CACHE = 3, 2
@@ -52,6 +57,43 @@ def load(builder: Any, pointer: Any, offset: int, width: int) -> Any:
     vector = ir.VectorType(FLOAT, width)
     place = builder.bitcast(place, vector.as_pointer())
     return builder.load(place, align=_FLOAT_BYTES, typ=vector)
+
+
+def load_vector(builder: Any, pointer: Any, offset: Any, kind: Any, width: int) -> Any:
+    """Load a vector of numbers of a kind from any place."""
+    place = builder.gep(pointer, [offset], source_etype=kind)
+    vector = ir.VectorType(kind, width)
+    place = builder.bitcast(place, vector.as_pointer())
+    return builder.load(place, align=_BYTES[kind], typ=vector)
+
+
+def store_vector(builder: Any, vector: Any, pointer: Any, offset: Any) -> None:
+    """Store a vector at any place."""
+    kind = vector.type.element
+    place = builder.gep(pointer, [offset], source_etype=kind)
+    place = builder.bitcast(place, vector.type.as_pointer())
+    builder.store(vector, place, align=_BYTES[kind])
+
+
+def larger(builder: Any, one: Any, other: Any, *, sign: str = ">") -> Any:
+    """Return the larger (``sign="<"``: smaller) of two vectors, the other's for NaN."""
+    return builder.select(builder.fcmp_ordered(sign, one, other), one, other)
+
+
+def total_of(builder: Any, vector: Any) -> Any:
+    """Return the sum of a vector, in halves."""
+    width = vector.type.count
+    while width > 1:
+        width //= 2
+        index = ir.VectorType(ir.IntType(32), width)
+        first, second = (
+            builder.shuffle_vector(
+                vector, vector, ir.Constant(index, list(range(start, start + width)))
+            )
+            for start in (0, width)
+        )
+        vector = builder.fadd(first, second)
+    return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
 
 def store(builder: Any, vector: Any, pointer: Any, offset: int) -> None:
@@ -130,18 +172,36 @@ def lanes_within(typing_context, sums, start, limit):  # type: ignore[no-untyped
 
 
 @intrinsic
-def lanes_not_above(typing_context, numbers, limits, start):  # type: ignore[no-untyped-def]
-    """Return the word whose bit l is ``numbers[start + l] <= limits[start + l]``."""
-    if not all(is_contiguous(array, types.float32) for array in (numbers, limits)):
+def insert_sorted(typing_context, numbers, i, number):  # type: ignore[no-untyped-def]
+    """Put a number into row ``i``, which is ascending, and drop the last one of the row.
+
+    Rows have a multiple of 16 numbers.
+    """
+    if not is_contiguous(numbers, types.float32):
         return None
-    signature = types.uint64(numbers, limits, types.intp)
+    signature = types.void(numbers, types.intp, types.float32)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        vectors = []
-        for array, value in zip(signature.args[:2], arguments[:2], strict=True):
-            place = pointer_to(context, builder, array, value, arguments[2])
-            vectors.append(load(builder, place, 0, LANES))
-        return builder.bitcast(builder.fcmp_ordered("<=", *vectors), WORD)
+        shape = shape_of(context, builder, signature.args[0], arguments[0])
+        size = builder.extract_value(shape, 1)
+        start = builder.mul(arguments[1], size)
+        row = pointer_to(context, builder, signature.args[0], arguments[0], start)
+        inserted = repeat(builder, arguments[2], _INSERTED)
+        # In registers: what was stored a moment ago is slow to load from another place.
+        index = ir.VectorType(ir.IntType(32), _INSERTED)
+        by_one = ir.Constant(index, [i + _INSERTED - 1 for i in range(_INSERTED)])
+
+        def insert(k: Any, carried: list[Any]) -> list[Any]:
+            """Move what is larger one place on; ``carried`` is what was before."""
+            old = load_vector(builder, row, k, FLOAT, _INSERTED)
+            previous = builder.shuffle_vector(carried[0], old, by_one)
+            smaller = larger(builder, inserted, old, sign="<")
+            store_vector(builder, larger(builder, previous, smaller), row, k)
+            return [old]
+
+        least = ir.Constant(ir.VectorType(FLOAT, _INSERTED), [-math.inf] * _INSERTED)
+        loop(builder, constant(0), size, _INSERTED, [least], insert)
+        return context.get_dummy_value()
 
     return signature, generate
 

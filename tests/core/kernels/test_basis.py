@@ -15,7 +15,13 @@ from lpe_dask.kernels.accumulators import error_bounds
 from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.basis import FURTHEST, learn_basis
 from lpe_dask.kernels.blocks import Arrangement
-from lpe_dask.kernels.bounds import empty_tile, load_tile, select_active_queries
+from lpe_dask.kernels.bounds import (
+    empty_tile,
+    find_near_queries,
+    list_queries,
+    load_tile,
+    move_to_cell,
+)
 from lpe_dask.kernels.filters import QUERIES, filter_pack, prepare_group
 from searching import all_squares
 from strategies import point_sets
@@ -29,10 +35,12 @@ N_PAIRS = 20
 def _filtered(queries, reference, errors, limits):
     """Do what a fold does for one tile and one cell, up to the sums of its pairs."""
     n_queries, n_features = queries.points.shape
-    tile = empty_tile(1, queries)
+    tile = empty_tile(reference, queries)
     reach = reference.reaches.max()
     load_tile(queries, 0, n_queries, limits, reach, errors, tile)
-    select_active_queries(n_queries, queries, 0, reference, 0, limits, errors, tile)
+    find_near_queries(n_queries, reference, 0, tile)
+    move_to_cell(queries, 0, reference, 0, limits, errors, tile)
+    list_queries(tile.near, tile.near, tile)
     prepare_group(0, 1, n_features, reference, tile)
     filter_pack(0, 1, 0, n_features, reference, tile)
     return tile

@@ -128,15 +128,15 @@ FEW_FORMS = mostly_full(SIMD_PROFILES, [chosen_profile()])
 @functools.cache
 def _compiled(form):
     """Return a function that sums all features at once, or part after part."""
-    sum_part, n_queries = build_filter(SIMD_PROFILES[form]), SIMD_PROFILES[form].queries
+    sum_part = build_filter(SIMD_PROFILES[form])
 
     @njit
-    def filtered(queries, group, weights, norms, limits, sums, masks, parts):
+    def filtered(queries, listed, group, weights, norms, limits, sums, masks, parts):
         k, near = 0, np.uint64(0)
         for i, part in enumerate(parts):
             near = sum_part(
-                queries, k * n_queries, group, k * LANES, part, weights, norms, 0, limits,
-                0, sums, 0, masks, i == 0, i == len(parts) - 1,
+                queries, k, listed, 1, group, k * LANES, part, weights, norms, 0, limits,
+                sums, 0, masks, i == 0, i == len(parts) - 1,
             )  # fmt: skip
             k += part
         return near
@@ -145,13 +145,28 @@ def _compiled(form):
 
 
 def _filtered(form, points, rows, norms, limits, parts, weights=()):
-    """Return sums of shape (n_queries, 64), their masks as bits, and what was returned."""
+    """Return sums of shape (n_queries, 64), their masks as bits, and what was returned.
+
+    Queries are taken from anywhere, in the order of a list.
+    """
     n_queries = len(points)
+    listed = np.random.default_rng(n_queries).permutation(2 * n_queries)[:n_queries]
+    queries = np.full((2 * n_queries, points.shape[1] + 1), np.nan, np.float32)
+    queries[listed, :-1] = points
+    limits_of_all = np.full(2 * n_queries, np.nan, np.float32)
+    limits_of_all[listed] = limits
     sums, masks = np.full(n_queries * LANES, np.nan, np.float32), np.zeros(n_queries, "u8")
-    interleaved = np.ascontiguousarray(points.T).ravel()
     group, weights = np.ascontiguousarray(rows.T).ravel(), np.array(weights, np.float32)
     near = _compiled(form)(
-        interleaved, group, weights, norms, limits, sums, masks, np.array(parts)
+        queries,
+        np.append(-1, listed),
+        group,
+        weights,
+        norms,
+        limits_of_all,
+        sums,
+        masks,
+        np.array(parts),
     )
     bits = (masks[:, None] >> np.arange(LANES, dtype=np.uint64)) & np.uint64(1)
     return sums.reshape(n_queries, LANES), bits.astype(bool), int(near)

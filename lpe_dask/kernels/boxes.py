@@ -1,0 +1,183 @@
+"""Hold queries against a box, and move them to the center of a cell, in vectors.
+
+    64 queries x box --gaps of each column, squared and added--> bits of those near it
+    query --minus the center--> offset, its squared length, the squared gap to the box
+
+Both add in float32 or float64 in whatever order; `bounds` allows for what rounding does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from lpe_dask.kernels.arrays import LANES, TILE_ROWS
+from lpe_dask.kernels.numba_internals import shape_of
+from lpe_dask.kernels.simd import (
+    DOUBLE,
+    FLOAT,
+    WORD,
+    constant,
+    is_contiguous,
+    larger,
+    load,
+    load_number,
+    load_vector,
+    loop,
+    pointer_to,
+    repeat,
+    store_vector,
+    total_of,
+)
+from lpe_dask.kernels.simd_profiles import SIMD_PROFILES, chosen_profile
+
+#: Queries that are held against a box at a time.
+_WIDTH = SIMD_PROFILES[chosen_profile()].width
+
+#: Numbers of a query that are moved at a time.
+_MOVED = 8
+
+
+@intrinsic
+def queries_near_box(typing_context, singles, start, low, high, bars, lowered):  # type: ignore[no-untyped-def]
+    """Return the word whose bit i says whether query ``start + i`` is near a box.
+
+    Column k of the queries is ``singles[k]``; near are those of which the squared distance
+    to the box is not above ``bars[start + i]``. Of the last columns, codes, each adds
+    ``lowered`` where the code is not between ``low`` and ``high``.
+    """
+    if not all(
+        is_contiguous(a, types.float32) for a in (singles, low, high, bars, lowered)
+    ):
+        return None
+    signature = types.uint64(singles, types.intp, low, high, bars, lowered)
+    return signature, _generate_near
+
+
+def _generate_near(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def start(array: int, offset: Any) -> Any:
+        return pointer_to(context, builder, signature.args[array], arguments[array], offset)
+
+    columns, bars = start(0, arguments[1]), start(4, arguments[1])
+    lows, highs, weights = (start(array, constant(0)) for array in (2, 3, 5))
+
+    def length(array: int) -> Any:
+        shape = shape_of(context, builder, signature.args[array], arguments[array])
+        return builder.extract_value(shape, 0)
+
+    n_features, n_codes = length(2), length(5)
+    n_numbers = builder.sub(n_features, n_codes)
+    zero = ir.Constant(ir.VectorType(FLOAT, _WIDTH), [0.0] * _WIDTH)
+    word = constant(0)
+    for lane in range(0, LANES, _WIDTH):
+
+        def column(k: Any, lane: int = lane) -> tuple[Any, Any, Any]:
+            """Return what queries have in a column, and the interval of the box."""
+            place = builder.add(builder.mul(k, constant(TILE_ROWS)), constant(lane))
+            low = repeat(builder, load_number(builder, lows, k), _WIDTH)
+            high = repeat(builder, load_number(builder, highs, k), _WIDTH)
+            return load_vector(builder, columns, place, FLOAT, _WIDTH), low, high
+
+        def add_gap(k: Any, totals: list[Any]) -> list[Any]:
+            number, low, high = column(k)
+            gap = larger(builder, builder.fsub(low, number), builder.fsub(number, high))
+            gap = larger(builder, gap, zero)
+            return [_add_square(builder, totals[0], gap)]
+
+        def add_code(j: Any, totals: list[Any]) -> list[Any]:
+            code, low, high = column(builder.add(n_numbers, j))
+            weight = repeat(builder, load_number(builder, weights, j), _WIDTH)
+            is_out = builder.or_(
+                builder.fcmp_ordered("<", code, low), builder.fcmp_ordered(">", code, high)
+            )
+            more = builder.fadd(totals[0], weight)
+            return [builder.select(is_out, more, totals[0])]
+
+        totals = loop(builder, constant(0), n_numbers, 1, [zero], add_gap)
+        (total,) = loop(builder, constant(0), n_codes, 1, totals, add_code)
+        limits = load(builder, bars, lane, _WIDTH)
+        within = builder.fcmp_ordered("<=", total, limits)
+        bits = builder.bitcast(within, ir.IntType(_WIDTH))
+        bits = bits if _WIDTH == LANES else builder.zext(bits, WORD)
+        word = builder.or_(word, builder.shl(bits, constant(lane)))
+    return word
+
+
+def _add_square(builder: Any, total: Any, number: Any) -> Any:
+    contract = {"flags": ("contract",)}
+    return builder.fadd(total, builder.fmul(number, number, **contract), **contract)
+
+
+@intrinsic
+def move_to_center(  # type: ignore[no-untyped-def]
+    typing_context, points, i, centers, lows, highs, cell, n_numbers, offsets, r
+):
+    """Fill ``offsets[r]`` with -2 times the offset of a point from the center of a cell.
+
+    The offset of ``points[i]`` is rounded to float32; lows and highs are those of boxes of
+    cells from their centers. Returns its squared length, and that of its gap to the box.
+    """
+    of_doubles, of_singles = (points, centers), (lows, highs, offsets)
+    if not all(is_contiguous(array, types.float64) for array in of_doubles):
+        return None
+    if not all(is_contiguous(array, types.float32) for array in of_singles):
+        return None
+    found = types.UniTuple(types.float64, 2)
+    place = types.intp
+    signature = found(points, place, centers, lows, highs, place, place, offsets, place)
+    return signature, _generate_move
+
+
+def _generate_move(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def row(array: int, number: int) -> Any:
+        given = signature.args[array], arguments[array]
+        shape = shape_of(context, builder, *given)
+        first = builder.mul(arguments[number], builder.extract_value(shape, 1))
+        return pointer_to(context, builder, *given, first)
+
+    point, center = row(0, 1), row(2, 5)
+    low, high, offset = row(3, 5), row(4, 5), row(7, 8)
+
+    def move(width: int) -> Callable[[Any, list[Any]], list[Any]]:
+        none = ir.Constant(ir.VectorType(FLOAT, width), [0.0] * width)
+        twice = ir.Constant(ir.VectorType(FLOAT, width), [-2.0] * width)
+
+        def add(k: Any, totals: list[Any]) -> list[Any]:
+            difference = builder.fsub(
+                load_vector(builder, point, k, DOUBLE, width),
+                load_vector(builder, center, k, DOUBLE, width),
+            )
+            moved = builder.fptrunc(difference, ir.VectorType(FLOAT, width))
+            store_vector(builder, builder.fmul(moved, twice), offset, k)
+            below = builder.fsub(load_vector(builder, low, k, FLOAT, width), moved)
+            above = builder.fsub(moved, load_vector(builder, high, k, FLOAT, width))
+            gap = larger(builder, larger(builder, below, above), none)
+            wide = builder.fpext(moved, difference.type)
+            return [
+                _add_square(builder, totals[0], wide),
+                _add_square(builder, totals[1], gap),
+            ]
+
+        return add
+
+    def zeros(width: int) -> list[Any]:
+        return [
+            ir.Constant(ir.VectorType(kind, width), [0.0] * width)
+            for kind in (DOUBLE, FLOAT)
+        ]
+
+    n_numbers = arguments[6]
+    n_whole = builder.and_(n_numbers, constant(-_MOVED))
+    whole = loop(builder, constant(0), n_whole, _MOVED, zeros(_MOVED), move(_MOVED))
+    rest = loop(builder, n_whole, n_numbers, 1, zeros(1), move(1))
+    square, gap = (
+        builder.fadd(total_of(builder, of_whole), total_of(builder, of_rest))
+        for of_whole, of_rest in zip(whole, rest, strict=True)
+    )
+    return context.make_tuple(
+        builder, signature.return_type, [square, builder.fpext(gap, DOUBLE)]
+    )
