@@ -75,12 +75,28 @@ def check_searches(
     """Search blocks of rows for so many neighbors, and within radii, in each way.
 
     Without queries each row is one, and no neighbor of itself. ``quantiles`` are of the
-    distances: radii that many pairs have, or that are just too small for them.
+    distances: radii that many pairs have, or that are just too small for them. Cells are
+    groups of 64 rows, or three of them with a box each.
     """
-    reference = in_blocks(algorithm, rows, weights=weights, w=w, **blocks)
     if queries is None:
         queries, numbers = rows, np.arange(len(rows))
     distances = distances_of(queries, rows, numbers, weights, w)
+    finite = distances[np.isfinite(distances)]
+    if len(finite) > 0:
+        at = np.quantile(finite, quantiles, method="nearest")
+        radii = [*radii, *at, *np.nextafter(at, 0)]
+    for cell_rows in (64, 192) if len(rows) > 64 and algorithm == "pruned" else (64,):
+        reference = in_blocks(
+            algorithm, rows, weights=weights, w=w, **{"cell_rows": cell_rows, **blocks}
+        )
+        _check_searches(
+            reference, queries, numbers, distances, n_neighbors, radii, enough, fold
+        )
+
+
+def _check_searches(
+    reference, queries, numbers, distances, n_neighbors, radii, enough, fold
+):
     tiles = query_tiles(reference, queries, numbers)
     for k in n_neighbors:
         for kind in ({}, {"with_numbers": True}, {"aggregation": "mean"}):
@@ -90,10 +106,6 @@ def check_searches(
                 state, distances, k, is_mean="aggregation" in kind,
                 with_numbers="with_numbers" in kind,
             )  # fmt: skip
-    finite = distances[np.isfinite(distances)]
-    if len(finite) > 0:
-        at = np.quantile(finite, quantiles, method="nearest")
-        radii = [*radii, *at, *np.nextafter(at, 0)]
     for radius in map(float, radii):
         for most in {None, enough}:
             state = CountAccumulator(tiles, reference.basis, radius, most)

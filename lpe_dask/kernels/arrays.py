@@ -147,6 +147,14 @@ class Tile(NamedTuple):
         Those of them that its groups may matter to, where these have boxes.
     boxed : ndarray of shape (2,)
         Queries that boxes of groups were held against lately, and those near.
+    nearest : ndarray of shape (TILE_ROWS,)
+        Squared distances of queries to the nearest box of a cell so far.
+    own_cells : ndarray of shape (TILE_ROWS,)
+        Which of the near cells that is, or -1.
+    following : ndarray of shape (TILE_ROWS,)
+        The next query with the same one, or -1.
+    firsts : ndarray of shape (n_cells,)
+        The first query of each of the near cells, or -1.
     listed : ndarray of shape (TILE_ROWS + QUERIES,)
         Numbers of the queries that are compared with the group at hand, and then
         `TILE_ROWS`, which is none.
@@ -189,6 +197,10 @@ class Tile(NamedTuple):
     near: NDArray[np.uint64]
     near_groups: NDArray[np.uint64]
     boxed: NDArray[np.int64]
+    nearest: NDArray[np.float32]
+    own_cells: NDArray[np.int32]
+    following: NDArray[np.int64]
+    firsts: NDArray[np.int64]
     listed: NDArray[np.int64]
     offsets: NDArray[np.float32]
     lengths: NDArray[np.float64]

@@ -15,7 +15,7 @@ import numpy as np
 
 from lpe_dask.kernels.arrays import LANES, TILE_ROWS, WORDS, Tile
 from lpe_dask.kernels.basis import FAR_SQUARE, LARGEST_SUM
-from lpe_dask.kernels.boxes import move_to_center, queries_near_box
+from lpe_dask.kernels.boxes import move_to_center, queries_near_box, take_nearer_box
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
 from lpe_dask.kernels.filters import QUERIES
 from lpe_dask.kernels.selection import largest_of
@@ -56,6 +56,10 @@ def empty_tile(block, queries):  # type: ignore[no-untyped-def]
         np.empty(WORDS, np.uint64),
         np.empty((_most_groups(block), WORDS), np.uint64),
         np.zeros(2, np.int64),
+        np.empty(TILE_ROWS, np.float32),
+        np.empty(TILE_ROWS, np.int32),
+        np.empty(TILE_ROWS, np.int64),
+        np.empty(n_cells, np.int64),
         np.empty(n_packed + QUERIES, np.int64),
         np.zeros((TILE_ROWS + 1, stored_features(n_features)), np.float32),
         np.zeros(TILE_ROWS + 1),
@@ -289,12 +293,8 @@ def update_limits(n_rows, queries, first, limits, reach, errors, tile):  # type:
 
 
 @inlined
-def find_near_queries(n_rows, block, cell, tile):  # type: ignore[no-untyped-def]
-    """Mark the queries of a tile that may be near the box of a cell; return if any is.
-
-    In float32 and for 64 queries alike, which takes half a nanosecond for each; most cells
-    are near few of them.
-    """
+def _take_box(block, cell, tile):  # type: ignore[no-untyped-def]
+    """Take the box of a cell as the one at hand."""
     centers, lows, highs = block.centers, block.lows, block.highs
     low, high = tile.low, tile.high
     n_numbers = len(low) - len(tile.lowered)
@@ -305,16 +305,68 @@ def find_near_queries(n_rows, block, cell, tile):  # type: ignore[no-untyped-def
         high[k] = above + (abs(above) * _OUTWARD + tile.slacks[k])
     for k in range(n_numbers, len(low)):
         low[k], high[k] = lows[cell, k], highs[cell, k]
+
+
+@inlined
+def find_near_queries(n_rows, block, cell, tile):  # type: ignore[no-untyped-def]
+    """Mark the queries of a tile that may be near the box of a cell; return if any is.
+
+    In float32 and for 64 queries alike, which takes half a nanosecond for each; most cells
+    are near few of them.
+    """
+    _take_box(block, cell, tile)
     any_near = _NONE
     for word in range(WORDS):
         near = _NONE
         if word * LANES < n_rows:
             near = queries_near_box(
-                tile.singles, word * LANES, low, high, tile.bars, tile.lowered
+                tile.singles, word * LANES, tile.low, tile.high, tile.bars, tile.lowered
             )
         tile.near[word] = near
         any_near |= near
     return any_near != _NONE
+
+
+@borrowing
+def find_own_cells(n_rows, n_near, block, tile):  # type: ignore[no-untyped-def]
+    """Find the nearest cell of each query that is not done; return how many to look at.
+
+    Of those that touch the tile, or else the one that is nearest to it. They come first
+    then, and ``tile.firsts`` has a query of each, or -1.
+    """
+    order, bounds = tile.order, tile.bounds
+    n_own = np.int64(1)
+    for rank in range(1, n_near):
+        if bounds[rank] <= 0.0:
+            order[n_own], order[rank] = order[rank], order[n_own]
+            bounds[n_own], bounds[rank] = bounds[rank], bounds[n_own]
+            n_own += 1
+    tile.nearest[:] = np.inf
+    tile.own_cells[:] = -1
+    for rank in range(n_own):
+        _take_box(block, order[rank], tile)
+        tile.firsts[rank] = -1
+        for start in range(0, n_rows, LANES):
+            take_nearer_box(
+                tile.singles, start, tile.low, tile.high, tile.nearest, tile.lowered,
+                tile.own_cells, np.int32(rank),
+            )  # fmt: skip
+    for r in range(n_rows):
+        rank = tile.own_cells[r]
+        if rank >= 0 and tile.bars[r] >= 0.0:
+            tile.following[r] = tile.firsts[rank]
+            tile.firsts[rank] = r
+    return n_own
+
+
+@inlined
+def take_own_queries(rank, tile):  # type: ignore[no-untyped-def]
+    """Mark the queries whose own cell is a near one, as near."""
+    tile.near[:] = _NONE
+    r = tile.firsts[rank]
+    while r >= 0:
+        tile.near[r // LANES] |= _ONE << np.uint64(r % LANES)
+        r = tile.following[r]
 
 
 @inlined

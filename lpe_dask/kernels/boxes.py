@@ -59,52 +59,98 @@ def queries_near_box(typing_context, singles, start, low, high, bars, lowered): 
 
 
 def _generate_near(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    bars = pointer_to(context, builder, signature.args[4], arguments[4], arguments[1])
+    word = constant(0)
+    for lane in range(0, LANES, _WIDTH):
+        gaps = _gaps(context, builder, signature, arguments, lane)
+        within = builder.fcmp_ordered("<=", gaps, load(builder, bars, lane, _WIDTH))
+        bits = builder.bitcast(within, ir.IntType(_WIDTH))
+        bits = bits if _WIDTH == LANES else builder.zext(bits, WORD)
+        word = builder.or_(word, builder.shl(bits, constant(lane)))
+    return word
+
+
+@intrinsic
+def take_nearer_box(  # type: ignore[no-untyped-def]
+    typing_context, singles, start, low, high, gaps, lowered, places, place
+):
+    """Take a box for those of queries ``start`` to ``start + 63`` that it is nearer to.
+
+    Their ``gaps`` become the squared distances to the box, and their ``places`` the place;
+    all else is as in `queries_near_box`.
+    """
+    single = singles, low, high, gaps, lowered
+    if not all(is_contiguous(array, types.float32) for array in single):
+        return None
+    if not is_contiguous(places, types.int32):
+        return None
+    signature = types.void(
+        singles, types.intp, low, high, gaps, lowered, places, types.int32
+    )
+    return signature, _generate_nearer
+
+
+def _generate_nearer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    known, places = (
+        pointer_to(context, builder, signature.args[i], arguments[i], arguments[1])
+        for i in (4, 6)
+    )
+    place = repeat(builder, arguments[7], _WIDTH)
+    for lane in range(0, LANES, _WIDTH):
+        gaps = _gaps(context, builder, signature, arguments, lane)
+        before = load(builder, known, lane, _WIDTH)
+        is_nearer = builder.fcmp_ordered("<", gaps, before)
+        store_vector(
+            builder, builder.select(is_nearer, gaps, before), known, constant(lane)
+        )
+        old = load_vector(builder, places, constant(lane), arguments[7].type, _WIDTH)
+        new = builder.select(is_nearer, place, old)
+        store_vector(builder, new, places, constant(lane))
+    return context.get_dummy_value()
+
+
+def _gaps(context: Any, builder: Any, signature: Any, arguments: Any, lane: int) -> Any:
+    """Return the squared distances of some queries to a box.
+
+    The arguments begin with queries, the first one, lows and highs; the sixth are weights.
+    """
+
     def start(array: int, offset: Any) -> Any:
         return pointer_to(context, builder, signature.args[array], arguments[array], offset)
-
-    columns, bars = start(0, arguments[1]), start(4, arguments[1])
-    lows, highs, weights = (start(array, constant(0)) for array in (2, 3, 5))
 
     def length(array: int) -> Any:
         shape = shape_of(context, builder, signature.args[array], arguments[array])
         return builder.extract_value(shape, 0)
 
-    n_features, n_codes = length(2), length(5)
-    n_numbers = builder.sub(n_features, n_codes)
+    columns = start(0, arguments[1])
+    lows, highs, weights = (start(array, constant(0)) for array in (2, 3, 5))
+    n_codes = length(5)
+    n_numbers = builder.sub(length(2), n_codes)
     zero = ir.Constant(ir.VectorType(FLOAT, _WIDTH), [0.0] * _WIDTH)
-    word = constant(0)
-    for lane in range(0, LANES, _WIDTH):
 
-        def column(k: Any, lane: int = lane) -> tuple[Any, Any, Any]:
-            """Return what queries have in a column, and the interval of the box."""
-            place = builder.add(builder.mul(k, constant(TILE_ROWS)), constant(lane))
-            low = repeat(builder, load_number(builder, lows, k), _WIDTH)
-            high = repeat(builder, load_number(builder, highs, k), _WIDTH)
-            return load_vector(builder, columns, place, FLOAT, _WIDTH), low, high
+    def column(k: Any) -> tuple[Any, Any, Any]:
+        """Return what queries have in a column, and the interval of the box."""
+        place = builder.add(builder.mul(k, constant(TILE_ROWS)), constant(lane))
+        low = repeat(builder, load_number(builder, lows, k), _WIDTH)
+        high = repeat(builder, load_number(builder, highs, k), _WIDTH)
+        return load_vector(builder, columns, place, FLOAT, _WIDTH), low, high
 
-        def add_gap(k: Any, totals: list[Any]) -> list[Any]:
-            number, low, high = column(k)
-            gap = larger(builder, builder.fsub(low, number), builder.fsub(number, high))
-            gap = larger(builder, gap, zero)
-            return [_add_square(builder, totals[0], gap)]
+    def add_gap(k: Any, totals: list[Any]) -> list[Any]:
+        number, low, high = column(k)
+        gap = larger(builder, builder.fsub(low, number), builder.fsub(number, high))
+        return [_add_square(builder, totals[0], larger(builder, gap, zero))]
 
-        def add_code(j: Any, totals: list[Any]) -> list[Any]:
-            code, low, high = column(builder.add(n_numbers, j))
-            weight = repeat(builder, load_number(builder, weights, j), _WIDTH)
-            is_out = builder.or_(
-                builder.fcmp_ordered("<", code, low), builder.fcmp_ordered(">", code, high)
-            )
-            more = builder.fadd(totals[0], weight)
-            return [builder.select(is_out, more, totals[0])]
+    def add_code(j: Any, totals: list[Any]) -> list[Any]:
+        code, low, high = column(builder.add(n_numbers, j))
+        weight = repeat(builder, load_number(builder, weights, j), _WIDTH)
+        is_out = builder.or_(
+            builder.fcmp_ordered("<", code, low), builder.fcmp_ordered(">", code, high)
+        )
+        return [builder.select(is_out, builder.fadd(totals[0], weight), totals[0])]
 
-        totals = loop(builder, constant(0), n_numbers, 1, [zero], add_gap)
-        (total,) = loop(builder, constant(0), n_codes, 1, totals, add_code)
-        limits = load(builder, bars, lane, _WIDTH)
-        within = builder.fcmp_ordered("<=", total, limits)
-        bits = builder.bitcast(within, ir.IntType(_WIDTH))
-        bits = bits if _WIDTH == LANES else builder.zext(bits, WORD)
-        word = builder.or_(word, builder.shl(bits, constant(lane)))
-    return word
+    totals = loop(builder, constant(0), n_numbers, 1, [zero], add_gap)
+    (total,) = loop(builder, constant(0), n_codes, 1, totals, add_code)
+    return total
 
 
 def _add_square(builder: Any, total: Any, number: Any) -> Any:

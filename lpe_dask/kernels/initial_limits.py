@@ -1,6 +1,6 @@
-"""First limits of queries of which nothing is known, from the first rows they meet.
+"""First limits of queries of which nothing is known, from the rows of their nearest cell.
 
-    listed queries x some groups --the smallest sum of each lane--> 64 rows at most
+    queries x some of its groups --the smallest sum of each lane--> 64 rows at most
                                  --a square within which K + 1 of these are--> limit
 
 Without a limit all pairs are kept until there are too many of them, again and again; sums
@@ -17,9 +17,12 @@ import numpy as np
 
 from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.bounds import (
+    find_own_cells,
     group_error,
+    list_queries,
+    move_to_cell,
     rounded_up,
-    threshold_of,
+    take_own_queries,
     upper_bound_offset,
 )
 from lpe_dask.kernels.compiled import borrowing, inlined
@@ -38,23 +41,36 @@ MAX_SEEDED = 40
 
 
 @borrowing
-def set_initial_limits(n_listed, cell, first, block, errors, found, tile):  # type: ignore[no-untyped-def]
-    """Lower the limits of listed queries that have none, and their thresholds.
+def set_initial_limits(n_rows, n_near, first, queries, block, errors, found, tile):  # type: ignore[no-untyped-def]
+    """Lower the limits of queries that have none, each by the rows of its nearest cell.
 
     Parameters
     ----------
-    n_listed : int
-    cell : int
-        The first one that the tile meets.
+    n_rows, n_near : int
+        Queries of the tile, and cells that are near it; all are listed in the tile.
     first : int
         Number of the first query of the tile.
+    queries : Queries
     block : Block
     errors : ErrorBounds
     found : Found
         Its limits are changed.
     tile : Tile
-        Its thresholds are changed, and its sums.
     """
+    n_own = find_own_cells(n_rows, n_near, block, tile)
+    for rank in range(n_own):
+        if tile.firsts[rank] < 0:
+            continue
+        cell = tile.order[rank]
+        take_own_queries(rank, tile)
+        move_to_cell(queries, first, block, cell, found.limits, errors, tile)
+        n_listed = list_queries(tile.near, tile.near, tile)
+        _lower_limits(n_listed, cell, first, block, errors, found, tile)
+
+
+@borrowing
+def _lower_limits(n_listed, cell, first, block, errors, found, tile):  # type: ignore[no-untyped-def]
+    """Lower the limits of listed queries that have none by some rows of a cell."""
     n_features = len(tile.low)
     # Full groups alone: without a limit the sum to a row is always near, and so written.
     start, stop = block.starts[cell] // LANES, block.starts[cell + 1] // LANES
@@ -97,7 +113,6 @@ def set_initial_limits(n_listed, cell, first, block, errors, found, tile):  # ty
         )
         if limit < np.inf:
             found.limits[i] = np.float64(limit) if limit > 0.0 else 0.0
-            tile.thresholds[r] = threshold_of(r, found.limits[i], errors, tile)
 
 
 @borrowing

@@ -56,7 +56,7 @@ MAX_HALVINGS, TOLERANCE = 12, 1 / 16
 
 _HALF = np.uint64(32)
 _PLACE_BITS = np.uint64(0xFFFFFFFF)
-_ZERO, _ONE = np.uint64(0), np.uint64(1)
+_ZERO, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 
 _limit_of = inlined(limit_of)
 
@@ -111,21 +111,25 @@ def _fold_tiles(queries, block, errors, found, tallies, tile, reservoir):  # typ
         reservoir.nearest[:n_rows] = np.inf
         load_tile(queries, first, n_rows, limits, reach, errors, tile)
         n_near = find_near_cells(queries, number, block, farthest, reach, errors, tile)
+        if farthest == np.inf:
+            set_initial_limits(n_rows, n_near, first, queries, block, errors, found, tile)
+            tile.near[:] = _ALL
+            update_limits(n_rows, queries, first, limits, reach, errors, tile)
+            farthest = largest_of(limits, first, first + n_rows)
+        n_near = sort_near_cells(np.int64(0), n_near, farthest, tile)
         rank = 0
         while farthest >= 0.0 and rank < n_near:
             cell, bound = tile.order[rank], tile.bounds[rank]
             rank += 1
-            if bound <= farthest:
-                tallies[1] += n_rows
-                if find_near_queries(n_rows, block, cell, tile):
-                    tallies[0] += _filter_cell(
-                        rank == 1, cell, first, queries, block, errors, found, tile,
-                        reservoir,
-                    )  # fmt: skip
-                    if update_limits(n_rows, queries, first, limits, reach, errors, tile):
-                        farthest = largest_of(limits, first, first + n_rows)
-            if rank == 1:  # the nearest cell has set limits: few are left to be sorted
-                n_near = sort_near_cells(rank, n_near, farthest, tile)
+            if bound > farthest:
+                continue
+            tallies[1] += n_rows
+            if find_near_queries(n_rows, block, cell, tile):
+                tallies[0] += _filter_cell(
+                    cell, first, queries, block, errors, found, tile, reservoir
+                )
+                if update_limits(n_rows, queries, first, limits, reach, errors, tile):
+                    farthest = largest_of(limits, first, first + n_rows)
         for r in range(n_rows):
             if reservoir.counts[r] > 0:
                 _measure_candidates(first + r, r, queries, block, errors, found, reservoir)
@@ -149,18 +153,16 @@ def _empty_reservoir(n_neighbors):  # type: ignore[no-untyped-def]
 
 @inlined
 def _filter_cell(  # type: ignore[no-untyped-def]
-    is_first, cell, first, queries, block, errors, found, tile, reservoir
+    cell, first, queries, block, errors, found, tile, reservoir
 ):
     """Put the pairs of near queries and a cell that may matter into the reservoir.
 
     Returns how many pairs were filtered.
     """
     masks, near_queries = tile.masks, tile.near
-    has_groups = not is_first and find_near_groups(block, cell, tile)
+    has_groups = find_near_groups(block, cell, tile)
     move_to_cell(queries, first, block, cell, found.limits, errors, tile)
     n_listed = list_queries(near_queries, near_queries, tile)
-    if is_first and n_listed > 0:
-        set_initial_limits(n_listed, cell, first, block, errors, found, tile)
     leave_out_separate(tile)
     n_features = queries.points.shape[1]
     start = block.starts[cell] // LANES

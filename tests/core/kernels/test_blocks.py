@@ -240,6 +240,44 @@ def test_basis__is_rotated_where_boxes_profit():
     assert cells.basis(sample[:, :1]).rotation is None
 
 
+@pytest.mark.parametrize("name", HARD_POINTS)
+def test_build__gives_each_group_a_box_within_its_cell(name):
+    """Of no more than its rows need, rounded outward."""
+    rows = np.hstack([HARD_POINTS[name]] * 4)  # cells of few columns are groups
+    reference = in_blocks("pruned", rows, cell_rows=128)
+    block = reference.blocks[0]
+    points = reference.basis.points(block.rows)
+
+    for group, start in enumerate(range(0, len(rows), LANES)):
+        of_group = points[start : start + LANES]
+        low, high = of_group.min(axis=0), of_group.max(axis=0)
+        margin = 2.0**-20 * np.maximum(np.abs(low), np.abs(high)) + 1e-36
+        assert (block.group_lows[group] <= low).all()
+        assert (block.group_lows[group] >= low - margin).all()
+        assert (block.group_highs[group] >= high).all()
+        assert (block.group_highs[group] <= high + margin).all()
+
+
+def test_build__gives_groups_no_boxes_where_they_are_cells_or_have_none():
+    rows = np.random.default_rng(0).standard_normal((640, 4))
+
+    for algorithm, cell_rows in (("pruned", 64), ("brute", 128)):
+        block = in_blocks(algorithm, rows, cell_rows=cell_rows).blocks[0]
+
+        assert block.group_lows.shape == block.group_highs.shape == (0, 4)
+
+
+def test_cells_arrange__keeps_near_rows_in_groups_within_cells():
+    points = np.random.default_rng(0).standard_normal((1024, 1))
+
+    in_groups = points[cells.arrange(points, 512).order, 0].reshape(16, 64)
+
+    np.testing.assert_array_equal(np.sort(in_groups.ravel()), np.sort(points[:, 0]))
+    order = np.argsort(in_groups[:, 0])
+    lows, highs = in_groups[order].min(axis=1), in_groups[order].max(axis=1)
+    assert (highs[:-1] <= lows[1:]).all()
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_cells_arrange__takes_points_that_are_not_measured(value):
     """Without a warning; codes of categories may be infinite as well."""

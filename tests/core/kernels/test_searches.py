@@ -348,3 +348,31 @@ def test_searches__leave_out_queries_that_have_enough(algorithm):
     assert 0 < is_enough.sum() < 3200
     np.testing.assert_array_equal(decided.finish() >= 20, is_enough)
     assert decided.n_compared < all_counted.n_compared / 3
+
+
+@pytest.mark.usefixtures("compiled_kernels")
+def test_searches__compare_few_pairs_of_rows_that_are_in_no_cell_together():
+    """New rows that lie anywhere begin with their own cells, as rows of one cell do."""
+    rng = np.random.default_rng(0)
+    points, new = rng.standard_normal((20_000, 3)), rng.standard_normal((1000, 3))
+    reference = in_blocks("pruned", points, cell_rows=64)
+    cell = reference.blocks[0].rows[:1024]
+
+    of_cells = search_nearest(reference, cell, 10)
+    anywhere = search_nearest(reference, new, 10)
+
+    assert anywhere.n_compared / len(new) < 1.3 * of_cells.n_compared / len(cell)
+
+
+@pytest.mark.usefixtures("compiled_kernels")
+def test_searches__compare_fewer_pairs_where_groups_of_cells_have_boxes():
+    points = np.random.default_rng(0).standard_normal((20_000, 4))
+
+    compared = {
+        cell_rows: search_nearest(
+            in_blocks("pruned", points, cell_rows=cell_rows), points[:2000], 10
+        ).n_compared
+        for cell_rows in (64, 512)
+    }
+
+    assert compared[512] < 1.1 * compared[64]
