@@ -13,4 +13,6 @@ from .compilation import compiler as compiler
 from .compilation import search_work as search_work
 from .exact_moments import Moments as Moments
 from .neighbor_graph import NeighborGraph as NeighborGraph
+from .pair_states import PairSearch as PairSearch
+from .pair_states import merged as merged
 from .runs import ranks_in_runs as ranks_in_runs

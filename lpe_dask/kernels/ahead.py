@@ -14,6 +14,7 @@ from lpe_dask.kernels.blocks import Block
 from lpe_dask.kernels.compilation import KERNELS, all_on_disk, compiler
 from lpe_dask.kernels.exact_sums import sum_of_products
 from lpe_dask.kernels.neighbor_graph import union_graph
+from lpe_dask.kernels.pair_states import PairSearch
 
 #: Rows that are searched: so many that pynndescent does not leave out a step.
 N_ROWS = 200
@@ -60,6 +61,7 @@ def compile_kernels(algorithm: str = "auto") -> None:
     queries = QueryTiles(rows, points, brute.tile(points, N_ROWS), numbers, basis)
     nearest = KNearestAccumulator(queries, basis, 3, with_numbers=True)
     nearest.fold(block)
+    PairSearch(basis, 3).within(block)
     CountAccumulator(queries, basis, 1.0).fold(block)
     distances, neighbors = nearest.neighbors()
     graph = union_graph(neighbors.astype(np.int32), distances)

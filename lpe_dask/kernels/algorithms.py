@@ -15,6 +15,8 @@ are ordered. Every such module offers the same contract:
     Rows that are arranged at a time; None: all.
 ``KEEPS_NEAR_ROWS_TOGETHER``
     Whether the order pays only for blocks of near rows.
+``SUMS_PAIRS``
+    Whether all cells have their center in the origin, as `pairs` needs it.
 ``neighbor_lists(points, seed) -> places``
     About the nearest points of each, for searches along an index that may miss neighbors.
     None: there is no index, and no search misses any.

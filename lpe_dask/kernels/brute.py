@@ -18,6 +18,9 @@ from lpe_dask.kernels.blocks import Arrangement
 #: Whether a reference is divided into regions of near rows before it is cut into blocks.
 KEEPS_NEAR_ROWS_TOGETHER = False
 
+#: Whether all cells have their center in the origin, as `pairs` needs it.
+SUMS_PAIRS = True
+
 #: Rows of a cell: so many that moving the queries to its center costs nothing beside. So
 #: many are arranged at a time.
 CELL_ROWS = SLAB_ROWS = 4096

@@ -52,6 +52,7 @@ class _Kernel(NamedTuple):
 
 KERNELS = {
     "fold_nearest": _Kernel("nearest", "the search for neighbors", 20),
+    "fold_pairs": _Kernel("pairs", "the search for neighbors of both rows of a pair", 15),
     "fold_counts": _Kernel("counts", "the search within a radius", 10),
     "walk_all": _Kernel("walks", "walks along a neighbor graph", 5),
     "add_products": _Kernel("products", "exact sums", 2),

@@ -115,24 +115,18 @@ def _generate(
     ]
     for lane in range(0, LANES, form.width):
 
-        def column(k: Any, lane: int = lane) -> Iterator[tuple[Any, Any]]:
-            """Give for each query what it has in a column, repeated, and what rows have."""
-            row = builder.gep(group, [builder.mul(k, constant(LANES))], source_etype=FLOAT)
-            references = load(builder, row, lane, form.width)
-            for point in points:
-                number = load_number(builder, point, k)
-                yield repeat(builder, number, form.width), references
-
-        def multiply(k: Any, totals: list[Any]) -> list[Any]:
+        def multiply(k: Any, totals: list[Any], lane: int = lane) -> list[Any]:
+            pairs = column_of(builder, form, points, group, k, lane)
             contract = {"flags": ("contract",)}
             return [
                 builder.fadd(total, builder.fmul(*pair, **contract), **contract)
-                for total, pair in zip(totals, column(k), strict=True)
+                for total, pair in zip(totals, pairs, strict=True)
             ]
 
-        def compare(j: Any, totals: list[Any]) -> list[Any]:
+        def compare(j: Any, totals: list[Any], lane: int = lane) -> list[Any]:
             weight = repeat(builder, load_number(builder, weights, j), form.width)
-            pairs = column(builder.add(n_features, j))
+            k = builder.add(n_features, j)
+            pairs = column_of(builder, form, points, group, k, lane)
             differ = [builder.fcmp_unordered("!=", *pair) for pair in pairs]
             return [
                 builder.select(differs, builder.fadd(total, weight), total)
@@ -156,6 +150,16 @@ def _generate(
             for q, total in enumerate(totals):
                 store(builder, total, sums, LANES * q + lane)
     return _write_masks(builder, words, masks)
+
+
+def column_of(
+    builder: Any, form: SimdProfile, points: list[Any], group: Any, k: Any, lane: int
+) -> Iterator[tuple[Any, Any]]:
+    """Give for each query what it has in column ``k``, repeated, and what rows have."""
+    row = builder.gep(group, [builder.mul(k, constant(LANES))], source_etype=FLOAT)
+    references = load(builder, row, lane, form.width)
+    for point in points:
+        yield repeat(builder, load_number(builder, point, k), form.width), references
 
 
 def _joined(builder: Any, words: list[Any]) -> Any:
@@ -198,7 +202,7 @@ _filter = build_filter(SIMD_PROFILES[chosen_profile()])
 
 
 @inlined
-def _fetch_next(pack, n_packs, start, n_summed, block):  # type: ignore[no-untyped-def]
+def fetch_next(pack, n_packs, start, n_summed, block):  # type: ignore[no-untyped-def]
     """Ask for a share of what follows the features at hand in memory, and is summed next.
 
     Otherwise all packs would wait for the first one to load it.
@@ -225,7 +229,7 @@ def _filter_part(part, n_parts, pack, n_packs, g, n_features, block, tile):  # t
     first = part * n_numbers // n_parts
     n_summed = (part + 1) * n_numbers // n_parts - first
     start, is_last = (g * n_features + first) * LANES, part == n_parts - 1
-    _fetch_next(pack, n_packs, start, n_summed + (n_codes if is_last else 0), block)
+    fetch_next(pack, n_packs, start, n_summed + (n_codes if is_last else 0), block)
     return _filter(
         tile.offsets, first, tile.listed, pack * QUERIES, block.groups, start, n_summed,
         tile.lowered, block.norms, g * LANES, tile.thresholds, tile.sums,
@@ -268,7 +272,7 @@ def filter_pack(pack, n_packs, g, n_features, block, tile):  # type: ignore[no-u
         near = _filter_last_part(pack, n_packs, g, n_features, block, tile)
         return near, pack * QUERIES * LANES
     start = g * n_features * LANES
-    _fetch_next(pack, n_packs, start, n_features, block)
+    fetch_next(pack, n_packs, start, n_features, block)
     near = _filter(
         tile.offsets, 0, tile.listed, pack * QUERIES, block.groups, start, n_numbers,
         tile.lowered, block.norms, g * LANES, tile.thresholds, tile.sums, 0, tile.masks,

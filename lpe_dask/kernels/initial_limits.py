@@ -65,13 +65,13 @@ def set_initial_limits(n_rows, n_near, first, queries, block, errors, found, til
         take_own_queries(rank, tile)
         move_to_cell(queries, first, block, cell, found.limits, errors, tile)
         n_listed = list_queries(tile.near, tile.near, tile)
-        _lower_limits(n_listed, cell, first, block, errors, found, tile)
+        lower_limits(n_listed, cell, first, block, errors, found, tile)
 
 
 @borrowing
-def _lower_limits(n_listed, cell, first, block, errors, found, tile):  # type: ignore[no-untyped-def]
+def lower_limits(n_listed, cell, first, block, errors, found, tile):  # type: ignore[no-untyped-def]
     """Lower the limits of listed queries that have none by some rows of a cell."""
-    n_features = len(tile.low)
+    n_features = block.centers.shape[1]
     # Full groups alone: without a limit the sum to a row is always near, and so written.
     start, stop = block.starts[cell] // LANES, block.starts[cell + 1] // LANES
     n_groups = SEED_NUMBERS // n_features

@@ -61,7 +61,7 @@ _ZERO, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _limit_of = inlined(limit_of)
 
 #: Of a float32.
-_INFINITE_BITS = np.uint64(0x7F800000)
+INFINITE_BITS = np.uint64(0x7F800000)
 
 
 @compiled
@@ -210,7 +210,7 @@ def _tighten_limits(first, errors, found, tile, reservoir):  # type: ignore[no-u
             enough = n_neighbors if is_first else n_neighbors + n_neighbors // 2
             # Ties stay however often they are narrowed.
             if counts[r] > enough and counts[r] >= reservoir.narrowed[r] + n_neighbors // 2:
-                _tighten_limit(first + r, r, errors, found, reservoir)
+                tighten_limit(first + r, r, errors, found, reservoir)
 
 
 @inlined
@@ -266,7 +266,7 @@ def _append_candidates(  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _bits(number):  # type: ignore[no-untyped-def]
+def bits_of(number):  # type: ignore[no-untyped-def]
     """Return the bits of a float32 as a word; for numbers from 0 on they sort alike."""
     return np.uint64(np.float32(number).view(np.uint32))
 
@@ -280,8 +280,8 @@ def _upper_bits(total, rise, stretch):  # type: ignore[no-untyped-def]
     """
     upper = (total + rise) * stretch
     upper = np.float32(0.0) if upper < np.float32(0.0) else upper  # noqa: FURB136 - NaN
-    bits = _bits(upper) + _ONE  # the next one, since the sum was rounded
-    return bits if bits < _INFINITE_BITS else _INFINITE_BITS  # noqa: FURB136
+    bits = bits_of(upper) + _ONE  # the next one, since the sum was rounded
+    return bits if bits < INFINITE_BITS else INFINITE_BITS  # noqa: FURB136
 
 
 @borrowing
@@ -289,7 +289,7 @@ def _compact(r, first, queries, block, errors, found, tile, reservoir):  # type:
     """Shorten a full reservoir, and return the threshold that now holds for its query."""
     i = first + r
     n_places = reservoir.keys.shape[1]
-    _tighten_limit(i, r, errors, found, reservoir)
+    tighten_limit(i, r, errors, found, reservoir)
     if reservoir.counts[r] > n_places - n_places // 4:
         _measure_candidates(i, r, queries, block, errors, found, reservoir)
     if found.limits[i] < 0.0:
@@ -301,7 +301,7 @@ def _compact(r, first, queries, block, errors, found, tile, reservoir):  # type:
 
 
 @borrowing
-def _tighten_limit(i, r, errors, found, reservoir):  # type: ignore[no-untyped-def]
+def tighten_limit(i, r, errors, found, reservoir):  # type: ignore[no-untyped-def]
     """Lower the limit of query ``i`` to about its K-th upper bound, and drop the rest."""
     keys, n_keys = reservoir.keys[r], np.uint64(reservoir.counts[r])
     n_neighbors = found.wanted[i]
@@ -314,7 +314,7 @@ def _tighten_limit(i, r, errors, found, reservoir):  # type: ignore[no-untyped-d
     # Of a pair above this one the lower bound is above the limit as well.
     highest = (limit + reservoir.margins[r]) * errors.stretch
     highest = rounded_up(highest * (1.0 + 2.0**-19))
-    bits = _bits(highest) if highest < np.inf else _INFINITE_BITS  # NaN: nothing is
+    bits = bits_of(highest) if highest < np.inf else INFINITE_BITS  # NaN: nothing is
     bound = (bits + _ONE) << _HALF
     n_kept = _ZERO
     for m in range(n_keys):
@@ -333,9 +333,9 @@ def _bits_within(keys, places, n_keys, n_neighbors, limit):  # type: ignore[no-u
     To count the keys below one takes a tenth of the time of selecting among them, and after
     the first time the limit shows where to look.
     """
-    high = _bits(np.float32(limit)) + _ONE
-    if high < _INFINITE_BITS:
-        low = _bits(np.float32(limit / 4.0))
+    high = bits_of(np.float32(limit)) + _ONE
+    if high < INFINITE_BITS:
+        low = bits_of(np.float32(limit / 4.0))
         n_within = _count_keys(keys, n_keys, high)
         if n_within >= n_neighbors and _count_keys(keys, n_keys, low) < n_neighbors:
             for _ in range(MAX_HALVINGS):
@@ -366,7 +366,7 @@ def _measure_candidates(i, r, queries, block, errors, found, reservoir):  # type
     """Measure the pairs of query ``i``, and keep the K nearest of them and those found."""
     n_neighbors = found.wanted[i]
     if reservoir.counts[r] > n_neighbors:
-        _tighten_limit(i, r, errors, found, reservoir)
+        tighten_limit(i, r, errors, found, reservoir)
     n_new = reservoir.counts[r]
     if n_new == 0:
         return
@@ -385,7 +385,7 @@ def _measure_candidates(i, r, queries, block, errors, found, reservoir):  # type
     if with_numbers:
         _copy(found.numbers[i], numbers, known)
         for m in range(n_new):
-            squares[known + m] = _last_of_same_root(squares[known + m])
+            squares[known + m] = last_of_same_root(squares[known + m])
             numbers[known + m] = block.numbers[places[m]]
         if total > n_neighbors:
             keep_smallest_pairs(squares, numbers, total, n_neighbors)
@@ -398,7 +398,7 @@ def _measure_candidates(i, r, queries, block, errors, found, reservoir):  # type
     reservoir.narrowed[r] = 0
     if n_kept == n_neighbors:
         kth = largest_of(squares, 0, n_kept)
-        limit = _limit_of(_last_of_same_root(kth), queries.rows.shape[1], errors)
+        limit = _limit_of(last_of_same_root(kth), queries.rows.shape[1], errors)
         if limit < found.limits[i]:
             found.limits[i] = limit
         if kth == 0.0 and not with_numbers:
@@ -406,7 +406,7 @@ def _measure_candidates(i, r, queries, block, errors, found, reservoir):  # type
 
 
 @borrowing
-def _last_of_same_root(square):  # type: ignore[no-untyped-def]
+def last_of_same_root(square):  # type: ignore[no-untyped-def]
     """Like `distances.last_of_same_root`, for one."""
     distance = math.sqrt(square)
     following = np.nextafter(square, np.inf)

@@ -26,6 +26,9 @@ from lpe_dask.kernels.compilation import compiler
 #: Whether a reference is divided into regions of near rows before it is cut into blocks.
 KEEPS_NEAR_ROWS_TOGETHER = False
 
+#: Whether all cells have their center in the origin, as `pairs` needs it.
+SUMS_PAIRS = False
+
 #: Most rows of a cell: boxes of smaller ones would leave out few pairs. Rows are in runs of
 #: near ones within it, because a search along the graph reads these one after another.
 CELL_ROWS, RUN_ROWS = 4096, 256

@@ -17,6 +17,9 @@ from lpe_dask.kernels.blocks import Arrangement
 #: Whether a reference is divided into regions of near rows before it is cut into blocks.
 KEEPS_NEAR_ROWS_TOGETHER = True
 
+#: Whether all cells have their center in the origin, as `pairs` needs it.
+SUMS_PAIRS = False
+
 #: Most rows of a cell; of one with up to three features, where a pair costs so little that
 #: fewer pairs are worth more boxes.
 CELL_ROWS, FLAT_CELL_ROWS, FLAT_FEATURES = 512, 64, 3

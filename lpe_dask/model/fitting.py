@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Self
 
@@ -688,7 +689,7 @@ class _Search:
 
         Computes.
         """
-        division, checkpoint = self.plan.division, self.checkpoint
+        division = self.plan.division
         if division.calibration_pool is not None:
             return self._measure_pool(preparation)
         if division.is_held_out:
@@ -700,7 +701,7 @@ class _Search:
         elif division.reference is not None:
             numbers = np.searchsorted(division.reference, numbers)
         statistic = measure_with_checkpoint(
-            numbers, len(self.nominal.rows), reference.nominal_tasks, checkpoint
+            numbers, len(self.nominal.rows), self._nominal_tasks(reference), self.checkpoint
         )
         return self._indexed(reference), statistic
 
@@ -721,13 +722,18 @@ class _Search:
         own = self._reference(held.rows, preparation, is_exact=True)
         chosen = np.searchsorted(pool, division.calibration)
         statistic = measure_with_checkpoint(
-            chosen, own.shape.n_reference, own.nominal_tasks, self.checkpoint
+            chosen, own.shape.n_reference, self._nominal_tasks(own), self.checkpoint
         )
         del own  # its memory is free before the other part is packed
         held.release()
         if reference is None:
             reference = self._reference(searched, preparation)
         return self._indexed(reference), statistic
+
+    def _nominal_tasks(self, reference: Reference) -> Callable[..., list[Delayed]]:
+        """Return what measures rows of a reference by their numbers."""
+        keeps_rows = self.checkpoint is not None
+        return partial(reference.nominal_tasks, keeps_rows=keeps_rows)
 
     def _measure_held_out(
         self, preparation: Preparation

@@ -12,7 +12,7 @@ from typing import Self
 
 import dask
 
-from lpe_dask.kernels import Block, KNearestAccumulator
+from lpe_dask.kernels import Block, KNearestAccumulator, PairSearch
 from lpe_dask.search.approximate import Approximation
 from lpe_dask.search.plan import (
     BUILD_ROW_BYTES,
@@ -79,6 +79,17 @@ def can_hold(shape: ProblemSize, n_bytes: int) -> bool:
     estimate = MemoryEstimate.of(shape, workers)
     is_free = estimate.plan.is_spooled or not workers.is_known
     return is_free or estimate.fits(workers.memory_limit, n_bytes)
+
+
+def pair_shares(plan: SearchPlan, n_blocks: int, *, keeps_rows: bool) -> int | None:
+    """Return `SearchPlan.pair_shares` for the active workers, if they can hold it."""
+    workers, estimate = Workers.active(), MemoryEstimate(plan)
+    n_shares = plan.pair_shares(n_blocks, workers.n_threads, keeps_rows=keeps_rows)
+    if n_shares is None:
+        return None
+    n_workers = max(1, workers.n_threads // workers.threads)
+    needed = estimate.worker + estimate.pairs(n_blocks, n_shares, n_workers)
+    return n_shares if needed <= Workers.USABLE_SHARE * workers.memory_limit else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +190,21 @@ class MemoryEstimate:
         if plan.is_spooled and shape.is_indexed:
             blocks += 2 * plan.largest_block_rows * index_row_bytes(shape.n_features)
         return plan.pass_rows * pass_row_bytes(shape) + tile + blocks + self.walk
+
+    def pairs(self, n_blocks: int, n_shares: int, n_workers: int) -> int:
+        """Return what summing each pair of rows once adds to a worker.
+
+        A search holds reservoirs and squares of all rows of two blocks, the task that
+        merges them the squares of a block for all others, twice, and a worker its part of
+        those that are not merged yet: of each row for every other block, and where it is
+        the second of two, for each share.
+        """
+        plan, shape = self.plan, self.plan.shape
+        squares = FLOAT_BYTES * shape.n_listed_neighbors
+        search = 2 * PairSearch.row_bytes(shape.n_listed_neighbors)
+        merge = 2 * squares * n_blocks * n_shares
+        kept = shape.n_reference * squares * n_blocks * (1 + n_shares) // (2 * n_workers)
+        return plan.threads * plan.largest_block_rows * max(search, merge) + kept
 
     @property
     def pack(self) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lpe_dask.kernels import BeamAccumulator, Block, Index, search_work
+from lpe_dask.kernels import BeamAccumulator, Block, Index, PairSearch, search_work
 
 #: Bytes of a float64, and of a float32. Whether float32 holds prepared rows is not known
 #: before they are read, so a plan takes float64.
@@ -60,6 +60,14 @@ SAMPLE_EVERY = 16
 
 #: K from which on a sample is searched first. Below, what it saves is not worth the pass.
 MIN_SAMPLED_NEIGHBORS = 48
+
+#: Columns from which on each pair is summed once for both of its rows, and work, which has
+#: to be worth another kernel: measured 1.2 times as fast with 16 columns, 1.3 with 32, 1.5
+#: with 62 and 1.9 with 200.
+MIN_PAIR_FEATURES, MIN_PAIR_WORK = 32, 6e9
+
+#: Work of a thread up to which rows need not be kept before all are known: about a minute.
+MAX_UNKEPT_WORK = 1e13
 
 #: Pieces whose regions one task counts: the client adds up one array for so many.
 SUMMED_PIECES = 64
@@ -308,6 +316,39 @@ class SearchPlan:
             worth = math.ceil(largest_partition / self.least_task_rows)
             shares = min(shares, max(1, worth))
         return shares
+
+    def pair_shares(
+        self, n_blocks: int, n_threads: int, *, keeps_rows: bool = False
+    ) -> int | None:
+        """Return how many tasks share the pairs of two blocks, where each is summed once.
+
+        Of blocks in memory whose K nearest are few, if there is one for each thread: all
+        have as many tasks, as of blocks in twos there are n / 2 (n - 1). None where each
+        row is measured by itself.
+
+        ``keeps_rows`` says whether rows are kept as soon as they are measured: of pairs
+        summed once, none is before the last.
+
+        Examples
+        --------
+        >>> shape = ProblemSize(100_000, 62, Statistic(20, None))
+        >>> plan = plan_search(shape, n_threads=2, threads=2, memory_limit=2**32)
+        >>> plan.pair_shares(plan.n_blocks, 2), plan.pair_shares(plan.n_blocks, 4)
+        (2, None)
+        """
+        shape, n_neighbors = self.shape, self.shape.statistic.n_neighbors
+        if self.is_spooled or shape.is_indexed or shape.graph_params is not None:
+            return None
+        if n_neighbors is None or n_neighbors > PairSearch.MAX_NEIGHBORS:
+            return None
+        if shape.n_features < MIN_PAIR_FEATURES or shape.calibration_work < MIN_PAIR_WORK:
+            return None
+        if n_blocks < n_threads:
+            return None
+        if keeps_rows and shape.calibration_work > MAX_UNKEPT_WORK * n_threads:
+            return None
+        even = 1 if n_blocks * (n_blocks - 1) // 2 % n_threads == 0 else 2
+        return even * math.ceil(self.block_rows / (even * MAX_TASK_ROWS))
 
     @property
     def least_task_rows(self) -> int:

@@ -48,7 +48,8 @@ from lpe_dask.search.geodesic import build_graph, walk_among_rows
 from lpe_dask.search.groups import SearchGroups
 from lpe_dask.search.join import JoinInputs, JoinSpec, Weight, join, join_frame, self_join
 from lpe_dask.search.locality import learn_regions
-from lpe_dask.search.memory import MemoryEstimate, plan_for_active_workers
+from lpe_dask.search.memory import MemoryEstimate, pair_shares, plan_for_active_workers
+from lpe_dask.search.pair_join import pair_join
 from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tables import NominalRows, Table
@@ -153,13 +154,17 @@ class Reference:
     def _shared_space(self) -> LocalValue:
         return LocalValue(self.space, "lpe-space")
 
-    def nominal_tasks(self, numbers: NDArray[np.int64]) -> list[Delayed]:
+    def nominal_tasks(
+        self, numbers: NDArray[np.int64], *, keeps_rows: bool = False
+    ) -> list[Delayed]:
         """Return tasks that measure these rows, each without itself, by an exact search.
 
         Parameters
         ----------
         numbers : ndarray of int
             Of the rows to measure, ascending.
+        keeps_rows : bool, default=False
+            Whether what a task gives is kept as soon as it is known.
 
         Returns
         -------
@@ -171,6 +176,11 @@ class Reference:
             (graph,) = self.graph.tasks()
             return walk_among_rows(graph, numbers, self._search(plan), plan.task_rows)
         is_all = len(numbers) == self.shape.n_reference
+        if is_all and self.space.sums_pairs:
+            pairs = pair_shares(plan, len(self.blocks), keeps_rows=keeps_rows)
+            if pairs is not None:
+                blocks, search = self.blocks.tasks(), self._search(plan)
+                return pair_join(blocks, self._shared_space, search, pairs)
         chosen = None if is_all else to_task(numbers, "lpe-chosen")
         n_shares = plan.nominal_shares(len(numbers))
         return self_join(len(self.blocks), self._searched(plan), n_shares, chosen)

@@ -109,6 +109,11 @@ class Space:
         """Whether pairs are left out, as rows that are near are kept together."""
         return bool(ALGORITHMS[self.algorithm].KEEPS_NEAR_ROWS_TOGETHER)
 
+    @property
+    def sums_pairs(self) -> bool:
+        """Whether pairs of rows can be summed once for both: see `PairSearch`."""
+        return ALGORITHMS[self.algorithm].SUMS_PAIRS and len(self.basis.steps) == 0
+
     def tiles(
         self, rows: NDArray[np.floating], numbers: NDArray[np.int64] | None = None
     ) -> QueryTiles:
