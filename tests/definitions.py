@@ -91,6 +91,12 @@ def radius_p_value(count, nominal_counts):
     return sum(bool(c <= count) for c in nominal_counts) / len(nominal_counts)
 
 
+def possible_p_values(n_calibration, includes_self=0):
+    """Of new rows, ascending: as anomalous as 0, 1, ... nominal rows."""
+    counts = range(includes_self, n_calibration + includes_self + 1)
+    return np.array([count / (n_calibration + includes_self) for count in counts])
+
+
 def neighbors_rule(n):
     return max(1, min(n - 1, round(n**0.4)))
 

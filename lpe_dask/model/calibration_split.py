@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,26 +117,28 @@ class CalibrationSplit(_Split):
         return self.n_rows if self.kind == "loo" else self.n_rows - self.n_pool
 
     @property
-    def calibration(self) -> NDArray[np.int64] | None:
+    def calibration(self) -> NDArray[Any] | None:
         """Numbers of the rows whose statistics p-values compare with; None: of all."""
         return self._numbers[0]
 
     @property
-    def calibration_pool(self) -> NDArray[np.int64] | None:
+    def calibration_pool(self) -> NDArray[Any] | None:
         """Numbers of the rows that only those are measured among, each without itself."""
         return self._numbers[1]
 
     @property
-    def reference(self) -> NDArray[np.int64] | None:
+    def reference(self) -> NDArray[Any] | None:
         """Numbers of the rows that new rows are measured among; None: of all."""
         return self._numbers[2]
 
     @cached_property
-    def _numbers(self) -> tuple[NDArray[np.int64] | None, ...]:
+    def _numbers(self) -> tuple[NDArray[Any] | None, ...]:
         """Drawn when they are asked for, and ascending."""
         if self.n_drawn is None:
             return None, None, None
-        order = np.random.default_rng(self.random_state).permutation(self.n_rows)
+        # The same draw, whatever the type.
+        rows = np.arange(self.n_rows, dtype=np.int32 if self.n_rows < 2**31 else np.int64)
+        order = np.random.default_rng(self.random_state).permutation(rows)
         chosen = np.sort(order[: self.n_drawn])
         if self.kind == "loo":
             return chosen, None, None

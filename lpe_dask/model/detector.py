@@ -216,8 +216,10 @@ class LPE(OutlierMixin, BaseEstimator):
     certificate_ : Certificate
         Only with "nn_descent": what is known of the p-values of the nominal rows that are
         no calibration rows. Rows that are scored later are judged by themselves.
-    calibration_ : ndarray of shape (n_samples_,) or (m,)
+    calibration_ : ndarray or SortedVector of shape (n_samples_,) or (m,)
         The statistic of each calibration row, or what p-values compare instead, ascending.
+        Of more rows than the configuration key ``statistics-in-memory`` says, they are on
+        storage: ``numpy.asarray`` reads them all, ``calibration_[i]`` one of them.
         With ``by``, if groups have their own calibration, it makes no difference if other
         values are assigned.
     calibration_kind_ : {"loo", "split", "conformal"}
@@ -307,6 +309,20 @@ class LPE(OutlierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self.missing == "measure"
         return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave to the model that was fitted what a copy has of its calibration."""
+        state: dict[str, Any] = super().__getstate__()
+        fitted = state.get("_fitted")
+        if fitted is not None and state["calibration_"] is fitted.calibration.values:
+            state = state | {"calibration_": fitted.calibration.shared}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the calibration from the model that was fitted."""
+        if isinstance(of := state.get("calibration_"), tasks.LocalValue):
+            state = state | {"calibration_": of.value}
+        super().__setstate__(state)
 
     def fit(self, X: Any, y: Any = None, *, csv: Csv = None) -> Self:
         """Learn from nominal rows; computes, with the scheduler that is active.

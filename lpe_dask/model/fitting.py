@@ -61,9 +61,15 @@ from lpe_dask.model.lpe_parameters import (
     neighbors_by_rule,
     radius_by_rule,
 )
+from lpe_dask.model.measured_vectors import are_many
 from lpe_dask.model.nominal_scores import NominalScores
-from lpe_dask.model.persistence.checkpoint import Checkpoint, measure_with_checkpoint
+from lpe_dask.model.persistence.checkpoint import (
+    Checkpoint,
+    measure_to_storage,
+    measure_with_checkpoint,
+)
 from lpe_dask.model.scale_advice import advise_scale
+from lpe_dask.model.sorted_vectors import ascending
 from lpe_dask.model.validity import (
     choose_calibration,
     learned_components,
@@ -81,6 +87,7 @@ from lpe_dask.search import (
     Statistic,
     can_hold,
 )
+from lpe_dask.storage import StoredVector
 from lpe_dask.tables import (
     GroupFacts,
     NominalRows,
@@ -533,7 +540,7 @@ def _fitted(
     given: NominalTable,
     plan: FitPlan,
     reference: Reference,
-    statistic: NDArray[np.float64],
+    statistic: NDArray[np.float64] | StoredVector,
 ) -> Fitted:
     """Return the model of nominal rows of which some were measured; computes."""
     table, nominal, division = given.table, given.rows, plan.division
@@ -570,13 +577,16 @@ def _pool(parameters: dict[str, Any], given: NominalTable) -> Fitted:
 
 
 def _calibrated(
-    nominal: NominalRows, plan: FitPlan, statistic: NDArray[np.float64]
-) -> tuple[Calibration, NDArray[np.float64]]:
+    nominal: NominalRows, plan: FitPlan, statistic: NDArray[np.float64] | StoredVector
+) -> tuple[Calibration, Any]:
     """Return the calibration, and what it compares of the measured rows themselves.
 
-    Computes, if the statistic is weighed.
+    Computes, if the statistic is weighed, or on storage.
     """
     graph, log_density = plan.parameters["graph"], plan.parameters["anomaly_log_density"]
+    if isinstance(statistic, StoredVector):
+        includes_self = INCLUDES_SELF[plan.division.kind]
+        return Calibration.of(graph, includes_self, None, ascending(statistic)), statistic
     weight, compared = None, statistic
     if log_density is not None:
         weight = LikelihoodRatio(log_density, graph, plan.groups is not None)
@@ -684,10 +694,13 @@ class _Search:
         low, high = (np.array(ends)[is_number] for ends in (ranges.low, ranges.high))
         return ColumnFacts(low, high, moments)
 
-    def measure(self, preparation: Preparation) -> tuple[Reference, NDArray[np.float64]]:
+    def measure(
+        self, preparation: Preparation
+    ) -> tuple[Reference, NDArray[np.float64] | StoredVector]:
         """Return the reference of new rows, and the calibration statistics.
 
-        Computes.
+        Those of many rows are on storage: of all rows among which the calibration rows
+        were numbered, NaN for the others. Computes.
         """
         division = self.plan.division
         if division.calibration_pool is not None:
@@ -696,18 +709,28 @@ class _Search:
             return self._measure_held_out(preparation)
         reference = self._reference(self._part(division.reference), preparation)
         numbers = division.calibration
-        if numbers is None:
-            numbers = np.arange(reference.shape.n_reference)
-        elif division.reference is not None:
+        if numbers is not None and division.reference is not None:
             numbers = np.searchsorted(division.reference, numbers)
-        statistic = measure_with_checkpoint(
-            numbers, len(self.nominal.rows), self._nominal_tasks(reference), self.checkpoint
-        )
-        return self._indexed(reference), statistic
+        tasks, n_rows = self._nominal_tasks(reference), len(self.nominal.rows)
+        return self._indexed(reference), self._measured(numbers, n_rows, tasks)
+
+    def _measured(
+        self,
+        numbers: NDArray[np.int64] | None,
+        n_rows: int,
+        tasks: Callable[[Any], list[Delayed]],
+    ) -> NDArray[np.float64] | StoredVector:
+        """Return the statistic of some of so many rows, or of all; computes."""
+        plan = self.plan
+        is_plain = plan.groups is None and plan.parameters["anomaly_log_density"] is None
+        n_measured = n_rows if numbers is None else len(numbers)
+        if is_plain and are_many(n_measured):
+            return measure_to_storage(numbers, n_rows, tasks, self.checkpoint)
+        return measure_with_checkpoint(numbers, n_rows, tasks, self.checkpoint)
 
     def _measure_pool(
         self, preparation: Preparation
-    ) -> tuple[Reference, NDArray[np.float64]]:
+    ) -> tuple[Reference, NDArray[np.float64] | StoredVector]:
         """Measure rows of a part that belong to it, each without itself.
 
         Where workers can hold both parts, they are read once; else one after the other.
@@ -721,9 +744,8 @@ class _Search:
             reference = self._reference(searched, preparation, beside=held)
         own = self._reference(held.rows, preparation, is_exact=True)
         chosen = np.searchsorted(pool, division.calibration)
-        statistic = measure_with_checkpoint(
-            chosen, own.shape.n_reference, self._nominal_tasks(own), self.checkpoint
-        )
+        n_rows = own.shape.n_reference
+        statistic = self._measured(chosen, n_rows, self._nominal_tasks(own))
         del own  # its memory is free before the other part is packed
         held.release()
         if reference is None:
@@ -737,7 +759,7 @@ class _Search:
 
     def _measure_held_out(
         self, preparation: Preparation
-    ) -> tuple[Reference, NDArray[np.float64]]:
+    ) -> tuple[Reference, NDArray[np.float64] | StoredVector]:
         """Measure rows that are not searched like new ones.
 
         Where workers can hold them, they are read with the others.
@@ -756,9 +778,7 @@ class _Search:
                 reference, held.rows(), np.searchsorted(numbers, left), left
             )
 
-        statistic = measure_with_checkpoint(
-            numbers, len(self.nominal.rows), tasks, self.checkpoint
-        )
+        statistic = self._measured(numbers, len(self.nominal.rows), tasks)
         held.release()
         return self._indexed(reference), statistic
 
@@ -817,9 +837,11 @@ class _Search:
 
     def _part(self, numbers: NDArray[np.int64] | None) -> Callable[[], da.Array]:
         """Return a function that gives some nominal rows, in a new graph each time."""
+        again = self.nominal.again
         if numbers is None:
-            return self.nominal.again
-        return lambda: freeze(select_rows(self.nominal.again(), numbers), "lpe-part")
+            return again
+        # Blocks keep the function, so it is not to know all numbers of the plan.
+        return lambda: freeze(select_rows(again(), numbers), "lpe-part")
 
     def _reference(
         self,
@@ -875,7 +897,8 @@ def _tasks_of_rows(
     measured = reference.measure_rows(select_rows(rows, places))
     edges = np.cumsum([0, *measured.chunks[0]]).tolist()
     entered = [
-        to_task(numbers[start:stop], "lpe-chosen") for start, stop in pairwise(edges)
+        to_task(numbers[start:stop].astype(np.int64), "lpe-chosen")
+        for start, stop in pairwise(edges)
     ]
     tasks = (
         (_numbered, of_chunk.key, (measured.name, i)) for i, of_chunk in enumerate(entered)

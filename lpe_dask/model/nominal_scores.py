@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.model.calibration_split import CalibrationSplit, GroupedSplit
+from lpe_dask.model.measured_vectors import range_edges, spread
 from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference
-from lpe_dask.storage import StoredFile
+from lpe_dask.storage import StoredFile, StoredVector
 from lpe_dask.tables import (
     Checksums,
     InputKind,
@@ -56,8 +57,8 @@ class NominalScores:
         Reads the input of `LPE.fit` again, where not all rows in it were measured; it is
         not to be changed.
     numbers : LocalValue, optional
-        There, too: of an array of shape (n_input,), the numbers of the rows among those
-        that new rows are measured among; -1 for the rows that are none of these.
+        There, too: of an array of int32 of shape (n_input,), the numbers of the rows among
+        those that new rows are measured among; -1 for the rows that are none of these.
     checksums : Checksums, optional
         Of its partitions.
     statuses : LocalValue, optional
@@ -85,6 +86,12 @@ class NominalScores:
         n_stored = 1 if self.compared is self.statistic else 2
         return dict(zip(_COLUMNS[:n_stored], values, strict=False))
 
+    def vector(self) -> StoredVector | None:
+        """Return the statistics to store that are on storage; None if there are none."""
+        values = self.statistic.value
+        is_known = self.others is None and self.compared is self.statistic
+        return values if is_known and isinstance(values, StoredVector) else None
+
     def columns_of_all(
         self, reference: Reference, calibration: Calibration
     ) -> dict[str, NDArray[np.float64]]:
@@ -99,8 +106,8 @@ class NominalScores:
         reread: Callable[[], Table],
         nominal: NominalRows,
         division: CalibrationSplit | GroupedSplit,
-        statistic: NDArray[np.float64],
-        compared: NDArray[np.float64],
+        statistic: NDArray[np.float64] | StoredVector,
+        compared: NDArray[np.float64] | StoredVector,
         is_small: NDArray[np.bool_] | None = None,
         *,
         is_whole: bool,
@@ -114,29 +121,28 @@ class NominalScores:
         nominal : NominalRows
             Its finite rows.
         division : CalibrationSplit
-        statistic, compared : ndarray of shape (m,)
-            Of the calibration rows.
+        statistic, compared : ndarray of shape (m,), or StoredVector
+            Of the calibration rows; as a vector of all rows that they were measured
+            among, or that there are, as `_Search.measure` in fitting.py gives it.
         is_small : ndarray of shape (n_rows,), optional
             Which finite rows belong to small groups.
         is_whole : bool
             Whether no other rows can be measured.
         """
         n_input = sum(nominal.input_chunks)
-        kept = np.arange(n_input)
-        if nominal.is_kept is not None:
-            kept = kept[nominal.is_kept]
-        is_all, is_every = division.calibration is None, division.reference is None
-        is_every &= is_whole
-        places = kept if is_all else kept[division.calibration]
-        whole = weighed = _scatter(statistic, places, n_input)
+        is_every = division.reference is None and is_whole
+        is_on_storage = isinstance(statistic, StoredVector)
+        numbers = division.calibration_pool if is_on_storage else division.calibration
+        is_there = _places(n_input, nominal.is_kept, numbers)
+        whole = weighed = _scatter(statistic, is_there, n_input)
         if compared is not statistic:
-            weighed = _scatter(compared, places, n_input)
+            weighed = _scatter(compared, is_there, n_input)
         return cls(
             whole, weighed, nominal.input_chunks,
             None if is_whole else reread,
-            None if is_every else _numbered(kept, division.reference, n_input),
+            None if is_every else _numbered(nominal.is_kept, division.reference, n_input),
             nominal.checksums,
-            _statuses(nominal.statuses, kept, is_small, n_input),
+            _statuses(nominal, is_small, n_input),
         )  # fmt: skip
 
     def series(self, kind: InputKind, name: str, calibration: Calibration) -> Any:
@@ -178,7 +184,8 @@ class NominalScores:
         assert self.checksums is not None
         rows = self.others().validated_rows(self.chunks, self.checksums)
         unknown = _unknown_rows(rows, self.is_own_blocks())
-        numbers = self._stored(self.numbers, np.int64)
+        stored = self._stored(self.numbers, np.int32)
+        numbers = map_blocks([stored], _as_int64, name="number", dtype=np.int64)
         measured = reference.measure_rows(
             unknown, numbers=numbers, approximation=approximation
         )
@@ -208,11 +215,11 @@ class NominalScores:
 
 @dataclass(frozen=True, slots=True)
 class StoredNominalScores:
-    """The statistics of the nominal rows in a file of a model, read when asked for.
+    """The statistics of the nominal rows in files of a model, read when asked for.
 
     Attributes
     ----------
-    file : StoredFile, optional
+    file : StoredFile or StoredVector, optional
         None where not all of them were measured before the model was saved.
     n_input : int
         How many rows came, with those that were dropped.
@@ -222,7 +229,7 @@ class StoredNominalScores:
         Whether rows of small groups were compared with all others; which is not known.
     """
 
-    file: StoredFile | None
+    file: StoredFile | StoredVector | None
     n_input: int
     is_weighed: bool
     has_pool: bool
@@ -231,11 +238,21 @@ class StoredNominalScores:
         """Return the stored arrays; None without a file."""
         if self.file is None:
             return None
+        if isinstance(self.file, StoredVector):
+            return {_COLUMNS[0]: np.asarray(self.file)}
         names = _COLUMNS if self.is_weighed else _COLUMNS[:1]
         return self.file.columns(dict.fromkeys(names, np.float64), self.n_input)
 
+    def vector(self) -> StoredVector | None:
+        """Return the statistics that are in several files; None if there are none."""
+        return self.file if isinstance(self.file, StoredVector) else None
+
     def known(self) -> NominalScores:
-        """Return the statistics, read now."""
+        """Return the statistics, read now, or by the tasks that need them."""
+        if (vector := self.vector()) is not None:
+            statistic = LocalValue(vector, _NAME)
+            chunks = tuple(np.diff(range_edges(len(vector))).tolist())
+            return NominalScores(statistic, statistic, chunks)
         values = self.columns()
         if values is None:
             condition = "all of them were calibration rows (calibration='loo' without "
@@ -253,32 +270,59 @@ class StoredNominalScores:
         return NominalScores(statistic, compared, (len(statistic.value),))
 
 
+def _places(
+    n_input: int,
+    is_kept: NDArray[np.bool_] | None,
+    numbers: NDArray[np.int64] | None,
+) -> NDArray[np.bool_] | None:
+    """Return which rows of the input are these of those that are kept; None: all rows."""
+    if numbers is None:
+        return is_kept
+    if is_kept is None:
+        chosen = np.zeros(n_input, bool)
+        chosen[numbers] = True
+        return chosen
+    chosen = np.zeros(np.count_nonzero(is_kept), bool)
+    chosen[numbers] = True
+    is_there = is_kept.copy()
+    is_there[is_kept] = chosen
+    return is_there
+
+
 def _scatter(
-    values: NDArray[np.float64], places: NDArray[np.int64], n_input: int
+    values: NDArray[np.float64] | StoredVector,
+    is_there: NDArray[np.bool_] | None,
+    n_input: int,
 ) -> LocalValue:
+    """Return values in their places among all rows; computes, if they are on storage."""
+    if is_there is None:
+        return LocalValue(values, _NAME)
+    if isinstance(values, StoredVector):
+        return LocalValue(spread(values, is_there), _NAME)
     whole = np.full(n_input, np.nan)
-    whole[places] = values
+    whole[is_there] = values
     return LocalValue(whole, _NAME)
 
 
 def _statuses(
-    statuses: NDArray[np.int8] | None,
-    kept: NDArray[np.int64],
-    is_small: NDArray[np.bool_] | None,
-    n_input: int,
+    nominal: NominalRows, is_small: NDArray[np.bool_] | None, n_input: int
 ) -> LocalValue | None:
+    statuses = nominal.statuses
     if is_small is not None and is_small.any():
+        places = _places(n_input, nominal.is_kept, np.flatnonzero(is_small))
         statuses = np.zeros(n_input, np.int8) if statuses is None else statuses.copy()
-        statuses[kept[is_small]] = RowStatus.NAMES.index("small group")
+        statuses[places] = RowStatus.NAMES.index("small group")
     return None if statuses is None else LocalValue(statuses, _NAME)
 
 
 def _numbered(
-    kept: NDArray[np.int64], reference: NDArray[np.int64] | None, n_input: int
+    is_kept: NDArray[np.bool_] | None, reference: NDArray[np.int64] | None, n_input: int
 ) -> LocalValue:
-    searched = kept if reference is None else kept[reference]
-    whole = np.full(n_input, -1)
-    whole[searched] = np.arange(len(searched))
+    is_searched = _places(n_input, is_kept, reference)
+    if is_searched is None:
+        return LocalValue(np.arange(n_input, dtype=np.int32), "lpe-nominal-number")
+    whole = np.full(n_input, -1, np.int32)
+    whole[is_searched] = np.arange(np.count_nonzero(is_searched), dtype=np.int32)
     return LocalValue(whole, "lpe-nominal-number")
 
 
@@ -299,6 +343,10 @@ def _unknown_rows(rows: da.Array, is_known: da.Array) -> da.Array:
 
 def _is_known(statistic: NDArray[np.float64]) -> NDArray[np.bool_]:
     return ~np.isnan(statistic)
+
+
+def _as_int64(numbers: NDArray[np.int32]) -> NDArray[np.int64]:
+    return numbers.astype(np.int64)
 
 
 def _p_values_of_own(

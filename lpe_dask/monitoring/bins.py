@@ -9,6 +9,7 @@ Edges are ranks that occur among the calibration rows, so equal values share a b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.model import flagged_places
 from lpe_dask.pvalues import Calibration, checked_p_values
+from lpe_dask.storage import SortedVector
 
 #: About the p-values up to which the bins go that follow the first one.
 _UPPER = (
@@ -110,23 +112,36 @@ class PValueBins:
         >>> PValueBins.of(np.arange(1, 101), 0.05, 0).edges[:3]
         (10, 12, 15)
         """
-        m, occurring = len(ranks), np.unique(ranks)
+        return cls._of_occurring(len(ranks), np.unique(ranks), alpha, includes_self)
+
+    @classmethod
+    def _of_occurring(
+        cls, m: int, occurring: NDArray[np.integer], alpha: float, includes_self: int
+    ) -> PValueBins:
+        """Return the same by those j that occur, ascending, each once."""
         flag = int(flagged_places(alpha, m, includes_self=bool(includes_self))) - 1
         above = int(max(occurring[occurring <= flag], default=0))
-        least = max(_MIN_BULK, _ALPHAS * alpha)
-        inner = occurring[(occurring >= least * m) & (occurring < m)]
         edges: list[int] = []
-        for target in (least, *(p for p in _UPPER if p > least)):
-            nearest = int(inner[np.argmin(np.abs(inner - target * m))]) if len(inner) else m
-            if nearest < m and (not edges or nearest > edges[-1]):
+        for nearest in _nearest(m, occurring, alpha):
+            if not edges or nearest > edges[-1]:
                 edges.append(nearest)
         return cls(m, includes_self, alpha, flag, above, (*edges, m))
 
     @classmethod
     def of_calibration(cls, calibration: Calibration, alpha: float) -> PValueBins:
         """Return the bins of the p-values of a calibration, to test them for drift."""
-        includes_self = calibration.includes_self
-        p_values = calibration.function()(calibration.values, calibration.values)
+        includes_self, values = calibration.includes_self, calibration.values
+        if isinstance(values, SortedVector):
+            m = len(values)
+            flag = int(flagged_places(alpha, m, includes_self=bool(includes_self))) - 1
+            telling: set[int] = set()  # no others are edges, or the next one to the flag
+            for occurring in _occurring(values, calibration.graph):
+                telling.update(_nearest(m, occurring, alpha))
+                telling.update(occurring[occurring <= flag][-1:].tolist())
+            return cls._of_occurring(
+                m, np.array(sorted(telling), np.int64), alpha, includes_self
+            )
+        p_values = calibration.function()(values, values)
         ranks = np.rint(p_values * (len(p_values) + includes_self)).astype(np.int64)
         return cls.of(ranks - includes_self, alpha, includes_self)
 
@@ -194,3 +209,31 @@ class PValueBins:
             "promised": (gaps / (m + 1))[first:].tolist(),
             "rows": rows[first:],
         }
+
+
+def _nearest(m: int, occurring: NDArray[np.integer], alpha: float) -> list[int]:
+    """Return for each edge that bins should have which j comes nearest; none if none."""
+    least = max(_MIN_BULK, _ALPHAS * alpha)
+    inner = occurring[(occurring >= least * m) & (occurring < m)]
+    if len(inner) == 0:
+        return []
+    targets = (least, *(p for p in _UPPER if p > least))
+    return [int(inner[np.argmin(np.abs(inner - target * m))]) for target in targets]
+
+
+def _occurring(values: SortedVector, graph: str) -> Iterator[NDArray[np.int64]]:
+    """Yield those j that occur, of one file of calibration values after another.
+
+    Of each file ascending; of equal values in several files once.
+    """
+    before, afterwards = np.nan, [*values.firsts[1:].tolist(), np.nan]
+    for start, after, part in zip(
+        values.starts[:-1].tolist(), afterwards, values.each_file(), strict=True
+    ):
+        if graph == "knn":  # all from the first of equal values on
+            is_first = part != np.append(before, part[:-1])
+            yield len(values) - start - np.flatnonzero(is_first)[::-1]
+        else:
+            is_last = part != np.append(part[1:], after)
+            yield start + np.flatnonzero(is_last) + 1
+        before = part[-1]

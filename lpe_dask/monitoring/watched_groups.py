@@ -217,7 +217,7 @@ def _calibration_rows(
 
     Once for all groups, where it is not known which values are of which group.
     """
-    values = calibration.values
+    values = np.asarray(calibration.values)
     if calibration.groups is not None:
         known = calibration.groups.value.known
         for code in watched.tolist():

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.pvalues import decisions
 from lpe_dask.pvalues.density import LikelihoodRatio
-from lpe_dask.pvalues.formulas import p_values, possible_p_values
+from lpe_dask.pvalues.formulas import needed_count, p_values
 from lpe_dask.pvalues.group_formulas import GroupStatistics, GroupWeight
+from lpe_dask.storage import SortedVector
 from lpe_dask.tables import map_blocks, map_values
 from lpe_dask.tasks import LocalValue
 
@@ -36,7 +37,8 @@ class Calibration:
     weight : LikelihoodRatio, optional
         How the statistic is weighed before it is compared.
     shared : LocalValue
-        The values of the calibration rows, an ascending array of shape (m,).
+        The values of the calibration rows, of shape (m,): an ascending array, or a
+        `SortedVector`, where there are many.
     groups : LocalValue, optional
         Where rows are compared with those of their group: `GroupStatistics` of the same
         values. What is compared is then the p-value itself.
@@ -54,7 +56,7 @@ class Calibration:
         graph: str,
         includes_self: int,
         weight: LikelihoodRatio | None,
-        values: NDArray[np.float64],
+        values: NDArray[np.float64] | SortedVector,
     ) -> Calibration:
         """Return the calibration by ascending values."""
         return cls(graph, includes_self, weight, LocalValue(values, "lpe-calibration"))
@@ -85,20 +87,20 @@ class Calibration:
         known: GroupStatistics = self.groups.value.known
         return Calibration.of_groups(self.graph, self.includes_self, weight, known)
 
-    def with_values(self, values: NDArray[np.float64]) -> Calibration:
+    def with_values(self, values: NDArray[np.float64] | SortedVector) -> Calibration:
         """Return the same calibration by other ascending values."""
         if values is self.values:
             return self  # what was shared for graphs is not shared again
         return replace(self, shared=LocalValue(values, "lpe-calibration"))
 
     @property
-    def values(self) -> NDArray[np.float64]:
+    def values(self) -> NDArray[np.float64] | SortedVector:
         """The values of the calibration rows, ascending, of shape (m,)."""
-        values: NDArray[np.float64] = self.shared.value
+        values: NDArray[np.float64] | SortedVector = self.shared.value
         return values
 
     @property
-    def stored_values(self) -> NDArray[np.float64]:
+    def stored_values(self) -> NDArray[np.float64] | SortedVector:
         """The values as a model keeps them: those of one group after the other."""
         if self.groups is None:
             return self.values
@@ -108,7 +110,9 @@ class Calibration:
     @property
     def identifier(self) -> str:
         """A hash of values, ``graph`` and ``includes_self``: 16 hexadecimal digits."""
-        content = hashlib.sha256(np.ascontiguousarray(self.values).data)
+        content, values = hashlib.sha256(), self.values
+        for part in values.each_file() if isinstance(values, SortedVector) else [values]:
+            content.update(np.ascontiguousarray(part).data)
         content.update(f"{self.graph} {self.includes_self}".encode())
         return content.hexdigest()[:16]
 
@@ -164,8 +168,8 @@ class Calibration:
 
         Of a distance, or of what is compared in its place. ``inf`` where none is.
         """
-        shares = possible_p_values(len(self.values), self.includes_self)
-        return decisions.nominal_bound(self.graph, self.values, offset, shares)
+        needed = needed_count(offset, len(self.values), self.includes_self)
+        return decisions.nominal_bound(self.graph, self.values, needed)
 
     def nominal_bound(self, offset: float) -> float | None:
         """Return the statistic that separates nominal rows from anomalies, or None.

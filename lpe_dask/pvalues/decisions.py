@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.storage import SortedVector
+
 
 def check_level(name: str, level: Any) -> None:
     """Raise ValueError if ``level``, the argument ``name``, is not a number in (0, 1)."""
@@ -36,23 +38,21 @@ def checked_p_values(values: Any) -> NDArray[np.float64]:
 
 def nominal_bound(
     graph: str,
-    calibration: NDArray[np.float64],
-    offset: float,
-    shares: NDArray[np.float64],
+    calibration: NDArray[np.float64] | SortedVector,
+    needed: int,
 ) -> float:
-    """Return the statistic up to which, or from which on, a p-value reaches ``offset``.
+    """Return the statistic up to which, or from which on, a row is nominal.
 
     Parameters
     ----------
     graph : {"knn", "radius"}
         For "knn" a row is nominal if its distance is at most the bound; for "radius" if its
         count is at least that.
-    calibration : ndarray of shape (n_reference,)
+    calibration : ndarray or SortedVector of shape (n_reference,)
         The statistics of the nominal rows, ascending.
-    offset : float
-        The next float64 above a level.
-    shares : ndarray of shape (n_reference + 1,)
-        The p-values of rows as anomalous as 0, 1, ... nominal rows.
+    needed : int
+        How many of these are at least as anomalous as a nominal row, at least; see
+        `formulas.needed_count`.
 
     Returns
     -------
@@ -61,13 +61,10 @@ def nominal_bound(
 
     Examples
     --------
-    >>> calibration, shares = np.array([1.0, 2.0, 2.0, 3.0]), np.arange(5) / 4
-    >>> nominal_bound("knn", calibration, np.nextafter(0.25, 1), shares)
-    2.0
-    >>> nominal_bound("radius", calibration, np.nextafter(0.25, 1), shares)
-    2.0
+    >>> calibration = np.array([1.0, 2.0, 2.0, 3.0])
+    >>> nominal_bound("knn", calibration, 2), nominal_bound("radius", calibration, 2)
+    (2.0, 2.0)
     """
-    needed = int(np.searchsorted(shares, offset))
     if needed == 0:
         return math.inf if graph == "knn" else 0.0
     place = len(calibration) - needed if graph == "knn" else needed - 1

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.storage import SortedVector
+
 
 def p_values(
     statistic: NDArray[np.float64],
-    calibration: NDArray[np.float64],
+    calibration: NDArray[np.float64] | SortedVector,
     is_own: NDArray[np.bool_] | None = None,
     *,
     graph: str = "knn",
@@ -33,7 +36,7 @@ def p_values(
     ----------
     statistic : ndarray of shape (n_queries,)
         ``inf`` is allowed, NaN means that the row was not measured.
-    calibration : ndarray of shape (m,)
+    calibration : ndarray or SortedVector of shape (m,)
         The statistics of nominal rows, ascending, without NaN, not empty.
     is_own : ndarray of shape (n_queries,), optional
         Which of the rows are already among those of ``calibration``.
@@ -71,16 +74,20 @@ def p_values(
     return np.where(np.isnan(statistic), np.nan, shares)
 
 
-def possible_p_values(n_calibration: int, includes_self: int = 0) -> NDArray[np.float64]:
-    """Return the p-values of new rows, ascending: as anomalous as 0, 1, ... nominal rows.
+def needed_count(offset: float, n_calibration: int, includes_self: int = 0) -> int:
+    """Return how many nominal rows are as anomalous as a row whose p-value is ``offset``.
+
+    The fewest for which the p-value of a new row is at least that; ``n_calibration + 1``
+    if there are none.
 
     Examples
     --------
-    >>> possible_p_values(4)
-    array([0.  , 0.25, 0.5 , 0.75, 1.  ])
+    >>> needed_count(0.3, 4), needed_count(0.3, 4, includes_self=1)
+    (2, 1)
     """
-    counts = np.arange(includes_self, n_calibration + includes_self + 1)
-    return counts / (n_calibration + includes_self)
+    n_places = n_calibration + includes_self
+    counts = range(includes_self, n_places + 1)
+    return bisect_left(counts, offset, key=lambda count: count / n_places)
 
 
 class Band(NamedTuple):
@@ -122,13 +129,15 @@ def dkw_band(n_calibration: int, level: float = 0.95) -> Band:
 
 
 def _exceedance_counts(
-    statistic: NDArray[np.float64], calibration: NDArray[np.float64], graph: str
+    statistic: NDArray[np.float64],
+    calibration: NDArray[np.float64] | SortedVector,
+    graph: str,
 ) -> NDArray[np.int64]:
     """Return how many nominal rows are at least as anomalous as each row."""
     order = np.argsort(statistic)  # sorted values find their places in a long vector faster
     ranks = np.empty(len(statistic), np.int64)
     if graph == "knn":
-        ranks[order] = np.searchsorted(calibration, statistic[order], side="left")
+        ranks[order] = calibration.searchsorted(statistic[order], side="left")
         return len(calibration) - ranks
-    ranks[order] = np.searchsorted(calibration, statistic[order], side="right")
+    ranks[order] = calibration.searchsorted(statistic[order], side="right")
     return ranks

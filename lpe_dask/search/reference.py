@@ -155,14 +155,14 @@ class Reference:
         return LocalValue(self.space, "lpe-space")
 
     def nominal_tasks(
-        self, numbers: NDArray[np.int64], *, keeps_rows: bool = False
+        self, numbers: NDArray[np.int64] | None, *, keeps_rows: bool = False
     ) -> list[Delayed]:
         """Return tasks that measure these rows, each without itself, by an exact search.
 
         Parameters
         ----------
-        numbers : ndarray of int
-            Of the rows to measure, ascending.
+        numbers : ndarray of int, optional
+            Of the rows to measure, ascending; None: all rows.
         keeps_rows : bool, default=False
             Whether what a task gives is kept as soon as it is known.
 
@@ -174,15 +174,18 @@ class Reference:
         plan = self._plan(wait=True)
         if self.graph is not None:
             (graph,) = self.graph.tasks()
+            if numbers is None:
+                numbers = np.arange(self.shape.n_reference)
             return walk_among_rows(graph, numbers, self._search(plan), plan.task_rows)
-        is_all = len(numbers) == self.shape.n_reference
+        n_measured = self.shape.n_reference if numbers is None else len(numbers)
+        is_all = n_measured == self.shape.n_reference
         if is_all and self.space.sums_pairs:
             pairs = pair_shares(plan, len(self.blocks), keeps_rows=keeps_rows)
             if pairs is not None:
                 blocks, search = self.blocks.tasks(), self._search(plan)
                 return pair_join(blocks, self._shared_space, search, pairs)
         chosen = None if is_all else to_task(numbers, "lpe-chosen")
-        n_shares = plan.nominal_shares(len(numbers))
+        n_shares = plan.nominal_shares(n_measured)
         return self_join(len(self.blocks), self._searched(plan), n_shares, chosen)
 
     def measure_rows(

@@ -23,3 +23,10 @@ from .retries import has_been_retried as has_been_retried
 from .retries import is_transient as is_transient
 from .retries import retried as retried
 from .retries import retried_until_visible as retried_until_visible
+from .vectors import SortedVector as SortedVector
+from .vectors import SpooledNumbers as SpooledNumbers
+from .vectors import StoredNumbers as StoredNumbers
+from .vectors import StoredVector as StoredVector
+from .vectors import VectorFile as VectorFile
+from .vectors import VectorPart as VectorPart
+from .vectors import check_ascending as check_ascending

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from io import BytesIO
+from io import BytesIO, RawIOBase
 from typing import Any, Self
 
 import fsspec
@@ -65,11 +65,11 @@ class StoredFile:
     @retried
     def write(cls, url: str, columns: Mapping[str, NDArray[Any]]) -> Self:
         """Write columns of numbers, all of one length, and return the file."""
-        content = parquet_of(columns)
         with disk_full_context(url.rsplit("/", 1)[0]), fsspec.open(url, "wb") as file:
-            file.write(content)
+            hashed = _HashedFile(file)
+            _write_parquet(columns, hashed)
             fsync_file(file)
-        return cls(url, len(content), hashlib.sha256(content).hexdigest())
+        return cls(url, hashed.n_bytes, hashed.sha256.hexdigest())
 
     def check(self) -> None:
         """Raise if the file is missing or was changed; reads it."""
@@ -154,12 +154,35 @@ def check_footer(file: Any) -> None:
 
 def parquet_of(columns: Mapping[str, NDArray[Any]]) -> memoryview:
     """Return columns of numbers, all of one length, as the content of a Parquet file."""
+    buffer = BytesIO()
+    _write_parquet(columns, buffer)
+    return buffer.getbuffer()
+
+
+class _HashedFile(RawIOBase):
+    """Hashes and counts what is written to a file: the content is never held as a whole."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.n_bytes = 0
+        self.sha256 = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self.sha256.update(content)
+        self._file.write(content)
+        n_bytes = memoryview(content).nbytes
+        self.n_bytes += n_bytes
+        return n_bytes
+
+
+def _write_parquet(columns: Mapping[str, NDArray[Any]], file: Any) -> None:
     table = pa.table({name: np.ascontiguousarray(of) for name, of in columns.items()})
     schema = pa.schema([field.with_nullable(False) for field in table.schema])
-    buffer = BytesIO()
     # Measurements hardly repeat: a dictionary of them would save nothing.
-    pq.write_table(table.cast(schema), buffer, use_dictionary=False, compression="snappy")
-    return buffer.getbuffer()
+    pq.write_table(table.cast(schema), file, use_dictionary=False, compression="snappy")
 
 
 def columns_of(

@@ -149,14 +149,14 @@ class NominalRows:
                 sums,
             )  # fmt: skip
             survey = survey_rows(source, surveyor, learned, sizes or ())
-            found = [len(part.statuses) for part in survey.parts]
+            found = [part.n_rows for part in survey.parts]
             if learned is not None and found != list(sizes or ()):  # others are drawn then
                 parts = [replace(part, learned=None) for part in survey.parts]
                 survey = replace(survey, parts=parts, moments=None)
         parts = survey.parts
-        sizes = tuple(len(part.statuses) for part in parts)
-        statuses = np.concatenate([part.statuses for part in parts])
-        is_kept = statuses == 0
+        sizes = tuple(part.n_rows for part in parts)
+        statuses = _statuses_of(parts)
+        is_kept = None if statuses is None else statuses == 0
         bad = np.sum([part.bad for part in parts], axis=0)
         n_missing = np.sum([part.n_missing for part in parts], axis=0)
         if keeps_gaps:
@@ -164,21 +164,24 @@ class NominalRows:
             _refuse_empty(n_missing, table.labels, sum(sizes))
         if bad.any() and missing == "error":
             _refuse(bad, table.labels, sum(sizes))
-        if not is_kept.any():
+        if sum(sizes) == 0 or (is_kept is not None and not is_kept.any()):
             _refuse_all(bad, table.labels, sum(sizes))
         if not is_frame and np.isnan(table.rows.shape[0]):
             logger.info(
                 "the %d chunks of the nominal rows had unknown lengths, which were "
                 "computed: %d rows", len(sizes), sum(sizes),
             )  # fmt: skip
-        is_whole = is_kept.all() and min(sizes) > 0
-        numbers = None if is_whole else np.flatnonzero(is_kept)
+        numbers = None
+        if is_kept is not None:
+            numbers = np.flatnonzero(is_kept)
+        elif min(sizes) == 0:
+            numbers = np.arange(sum(sizes))
         places = coded_places(tuple(categorical), source.shape[1], has_groups=has_groups)
         checksums = Checksums([part.checksum.total for part in parts], places)
         finite = partial(_finite_rows, sizes=sizes, checksums=checksums, numbers=numbers)
         reread = None if table.reread is None else partial(finite, table.reread, name)
         return cls(
-            finite(lambda: source, name), sizes, None if is_kept.all() else statuses,
+            finite(lambda: source, name), sizes, statuses,
             np.concatenate([part.sample for part in parts]), checksums,
             ranges_of([part.ranges for part in parts]), survey.moments,
             survey.group_facts, _ranges_of_learned(parts), is_frame, reread,
@@ -276,6 +279,18 @@ def _refuse_all(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
         f"there are no nominal rows to learn from: Found array with 0 sample(s) "
         f"without NaN or inf among {n_rows} rows, while a minimum of 1 is required."
         f"{said if empty else ''}"
+    )
+
+
+def _statuses_of(parts: list[RowSurvey]) -> NDArray[np.int8] | None:
+    """Return the statuses of the rows of all chunks; None if all are "ok"."""
+    if all(part.statuses is None for part in parts):
+        return None
+    return np.concatenate(
+        [
+            np.zeros(part.n_rows, np.int8) if part.statuses is None else part.statuses
+            for part in parts
+        ]
     )
 
 

@@ -40,8 +40,9 @@ class RowSurvey:
 
     Attributes
     ----------
-    statuses : ndarray of shape (n_rows,)
-        The number of the status of each row; 0 of those that are kept.
+    n_rows : int
+    statuses : ndarray of shape (n_rows,), optional
+        The number of the status of each row; 0 of those that are kept. None: all are.
     bad, n_missing : ndarray of shape (n_features,)
         How many numbers of each column are not usable, and how many are missing.
     sample : ndarray
@@ -58,7 +59,8 @@ class RowSurvey:
         Of the rows that moments are those of, where these are only some.
     """
 
-    statuses: NDArray[np.int8]
+    n_rows: int
+    statuses: NDArray[np.int8] | None
     bad: NDArray[np.int64]
     n_missing: NDArray[np.int64]
     sample: NDArray[np.generic]
@@ -102,7 +104,7 @@ class RowSurveyor:
             not self.has_groups and np.isfinite(rows).all()
         ):  # by row and by column it takes several times as long
             bad = n_missing = np.zeros(measured.shape[1], np.int64)
-            statuses, kept, sample = np.zeros(len(rows), np.int8), rows, rows[which]
+            statuses, kept, sample = None, rows, rows[which]
         else:
             is_gap, is_usable = np.isnan(measured), np.isfinite(measured)
             n_missing = is_gap.sum(axis=0)
@@ -112,6 +114,7 @@ class RowSurveyor:
             )
             is_kept = statuses == 0
             kept, sample = rows[is_kept], rows[which[is_kept[which]]]
+            statuses = None if is_kept.all() else statuses
         groups: NDArray[np.int32] | None = None
         if self.has_groups:
             sample = kept[spread(len(kept), self.n_sampled)]
@@ -126,7 +129,7 @@ class RowSurveyor:
             else:
                 moments = Moments.of(numbers, has_products=has_products)
         return RowSurvey(
-            statuses, bad, n_missing, sample, row_checksum(rows, coded),
+            len(rows), statuses, bad, n_missing, sample, row_checksum(rows, coded),
             BlockRanges.of(kept, self.categorical), groups, moments, facts,
         )  # fmt: skip
 

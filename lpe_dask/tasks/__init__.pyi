@@ -19,6 +19,7 @@ from .graph import new_array as new_array
 from .graph import new_tasks as new_tasks
 from .notices import notify as notify
 from .pickling import pickling_purpose as pickling_purpose
+from .shared_storage import is_shared as is_shared
 from .shared_storage import shared_folder as shared_folder
 from .spool import SpoolEntry as SpoolEntry
 from .spool_cleaner import remove_spools as remove_spools

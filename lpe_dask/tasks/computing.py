@@ -84,7 +84,11 @@ Listener = Callable[[Computation], None]
 _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("lpe_dask_listeners", default=())
 
 
-def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
+def compute(
+    *collections: Any,
+    rows: RowCount | None = None,
+    take: Callable[[Any], Any] = lambda result: result,
+) -> tuple[Any, ...]:
     """Compute Dask's collections, as `dask.compute` does.
 
     On a cluster each result of a Delayed is taken as soon as it is there: if its worker is
@@ -101,10 +105,13 @@ def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
     *collections : Dask collections
     rows : RowCount, optional
         What listeners get about rows, if all collections are Delayed.
+    take : callable
+        Makes of each result what is returned in its place; of a Delayed on a cluster as
+        soon as it is there, so that not all of them are held.
     """
     client = dask_internals.computing_client()
     if client is not None and dask_internals.is_in_task():
-        return tuple(dask.compute(*collections, scheduler=dask.get))
+        return tuple(map(take, dask.compute(*collections, scheduler=dask.get)))
     are_tasks = all(isinstance(collection, Delayed) for collection in collections)
     keys = {task.key for task in collections} if are_tasks else set()
     computation = Computation(len(keys) if are_tasks else len(collections), rows)
@@ -112,15 +119,18 @@ def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
         if client is None:
             is_heard = bool(_listeners.get())
             with _TaskCallback(computation, keys) if is_heard else nullcontext():
-                return tuple(dask.compute(*collections))
+                return tuple(map(take, dask.compute(*collections)))
         # Those of arrays and frames are put together here from many tasks.
         if not are_tasks:
-            return tuple(dask.compute(*collections))
-        return _gather(client, collections, computation)
+            return tuple(map(take, dask.compute(*collections)))
+        return _gather(client, collections, computation, take)
 
 
 def _gather(
-    client: Any, tasks: Sequence[Delayed], computation: Computation
+    client: Any,
+    tasks: Sequence[Delayed],
+    computation: Computation,
+    take: Callable[[Any], Any],
 ) -> tuple[Any, ...]:
     """Return the results of tasks, which a cluster computes and forgets one by one."""
     if not tasks:
@@ -142,8 +152,9 @@ def _gather(
                         "the connection to the scheduler is lost"
                     ) from result
                 raise result
+            taken = take(result)
             for place in places[future.key]:
-                results[place] = result
+                results[place] = taken
             awaited.pop(future.key).release()
             computation.add(result)
             _notify(computation)

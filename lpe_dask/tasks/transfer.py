@@ -31,8 +31,9 @@ from dask.delayed import Delayed
 from dask.sizeof import sizeof
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import ArrayFile, retried, short_message
+from lpe_dask.storage import ArrayFile, StoredVector, retried, short_message
 from lpe_dask.tasks.call_scope import CallScope, count
+from lpe_dask.tasks.pickling import pickling_purpose
 from lpe_dask.tasks.shared_storage import is_shared
 from lpe_dask.tasks.spool import SpoolEntry, spool_at, spool_location
 from lpe_dask.tasks.spool_references import EntryReference, open_clients
@@ -47,7 +48,8 @@ class LocalValue:
     """A value of this process that graphs name, large or small; nothing changes it.
 
     It is written to the spool once, when the first graph that names it is sent to a
-    scheduler. Deep copies of a model share it; pickled ones have their own.
+    scheduler. Deep copies of a model share it; pickled ones have their own, and of a vector
+    in a spool the numbers.
 
     Parameters
     ----------
@@ -79,7 +81,12 @@ class LocalValue:
         return self.n_bytes > LITERAL_BYTES
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LocalValue, (self.value, self.name)
+        value = self.value
+        is_spooled = isinstance(getattr(value, "entry", None), SpoolEntry)
+        # Of what is pickled for a hash, nothing is kept.
+        if is_spooled and isinstance(value, StoredVector) and pickling_purpose() != "hash":
+            value = np.asarray(value)
+        return LocalValue, (value, self.name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -247,6 +254,8 @@ class SpooledValue:
 
     def part(self, start: int, stop: int | None) -> Any:
         """Return rows ``start`` to ``stop`` of an array, and read no others."""
+        if not self._is_array:  # a vector in files of its own
+            return self()[start:stop]
         return self._read(lambda file: ArrayFile(file).part(0, start, stop))
 
     @retried

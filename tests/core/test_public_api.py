@@ -75,7 +75,7 @@ def test_configuration__every_key_has_a_default():
 
     assert set(defaults) == {
         "memory-limit", "block-rows", "spool", "cache-folder", "vector-form",
-        "retries", "timeouts",
+        "retries", "statistics-in-memory", "timeouts",
     }  # fmt: skip
     for key in defaults:
         dask.config.get(f"lpe-dask.{key}")

@@ -29,8 +29,13 @@ from lpe_dask.model.persistence.manifest import (
     read_manifest,
 )
 from lpe_dask.model.persistence.stored_groups import LoadedGroups
+from lpe_dask.model.persistence.stored_vectors import (
+    CALIBRATION,
+    NOMINAL,
+    load_vector,
+)
 from lpe_dask.pvalues import Calibration, LikelihoodRatio
-from lpe_dask.storage import StoredFile, single_line
+from lpe_dask.storage import SortedVector, StoredFile, StoredVector, single_line
 from lpe_dask.tables import InputKind
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
@@ -108,7 +113,13 @@ def _read(manifest: Manifest, folder: str, url: str) -> Fitted:
     if groups is not None:
         categories = groups.in_categories(categories)
         stored = replace(stored, space=groups.in_space(stored.space))
-    calibration = _calibration(files[CALIBRATION_NAME], manifest, groups)
+    n_input = division.n_rows + manifest.n_dropped
+    calibration = _calibration(files, manifest, groups)
+    nominal: StoredFile | StoredVector | None = files.get(NOMINAL_NAME)
+    if (n_files := manifest.vectors.nominal) is not None:
+        nominal = load_vector(files, NOMINAL, n_files, n_input)
+        if len(nominal) != n_input:
+            raise ValueError(f"{folder} holds {len(nominal)} of {n_input} statistics")
     return Fitted(
         parameters=_parameters(manifest),
         columns=columns_from_json(manifest.feature_names_in),
@@ -117,8 +128,8 @@ def _read(manifest: Manifest, folder: str, url: str) -> Fitted:
         reference=stored.load(files, len(calibration.values)),
         calibration=calibration,
         nominal_scores=StoredNominalScores(
-            files.get(NOMINAL_NAME),
-            division.n_rows + manifest.n_dropped,
+            nominal,
+            n_input,
             manifest.has_anomaly_log_density or calibration.weigher is not None,
             manifest.pool is not None,
         ),
@@ -147,7 +158,9 @@ def _parameters(manifest: Manifest) -> dict[str, Any]:
 
 def _check_names(manifest: Manifest, url: str) -> None:
     """Demand the files that the manifest lists, and no others, wherever they may be."""
-    needed = manifest.reference.file_names() | {CALIBRATION_NAME}
+    needed = manifest.reference.file_names() | manifest.vectors.file_names()
+    if manifest.vectors.calibration is None:
+        needed |= {CALIBRATION_NAME}
     if manifest.groups is not None:
         needed |= manifest.groups.file_names()
     found = set(manifest.files) - {NOMINAL_NAME}
@@ -166,10 +179,15 @@ def _check_files(files: list[StoredFile]) -> None:
 
 
 def _calibration(
-    file: StoredFile, manifest: Manifest, groups: LoadedGroups | None
+    files: Mapping[str, StoredFile], manifest: Manifest, groups: LoadedGroups | None
 ) -> Calibration:
     n_rows, kind = manifest.division.n_rows, manifest.division.kind
     graph = "radius" if manifest.statistic.n_neighbors is None else "knn"
+    if (n_files := manifest.vectors.calibration) is not None:
+        vector = load_vector(files, CALIBRATION, n_files, n_rows)
+        assert isinstance(vector, SortedVector)
+        return Calibration.of(graph, INCLUDES_SELF[kind], None, vector)
+    file = files[CALIBRATION_NAME]
     file.check_plausible(1, n_rows)
     values: NDArray[np.float64] = file.columns({"statistic": np.float64})["statistic"]
     if not 1 <= len(values) <= n_rows:  # users may have set others than the fit

@@ -40,6 +40,7 @@ from lpe_dask.model.lpe_parameters import (
     check_parameters,
 )
 from lpe_dask.model.persistence.stored_groups import StoredGroups
+from lpe_dask.model.persistence.stored_vectors import StoredVectors
 from lpe_dask.search import (
     NeighborGraphParams,
     QuantileKnots,
@@ -184,6 +185,8 @@ class Manifest(_Section):
         Where rows are divided into groups.
     pool : Manifest, optional
         Of the model of all nominal rows that measures rows of small and unknown groups.
+    vectors : StoredVectors
+        Of the statistics of nominal rows, where these are in several files.
     files : dict of str to FileEntry
     versions : dict of str to str
         Of the packages that wrote it; for people.
@@ -210,6 +213,7 @@ class Manifest(_Section):
     certificate: Certificate | None
     groups: StoredGroups | None = None
     pool: Manifest | None = None
+    vectors: StoredVectors = StoredVectors()
     files: dict[str, FileEntry]
     versions: dict[str, str]
 
@@ -288,6 +292,8 @@ class Manifest(_Section):
         groups, space = self.groups, self.space
         is_grouped = isinstance(self.division, GroupedSize)
         yield is_grouped != (groups is not None), "groups are divided, or there are none"
+        is_other = groups is not None and bool(self.vectors.file_names())
+        yield is_other, "statistics of groups are in one file"
         if groups is None:
             yield self.pool is not None, "there are no groups to pool"
             preparation = space.preparation

@@ -34,11 +34,18 @@ from lpe_dask.model.persistence.manifest import (
     write_manifest,
 )
 from lpe_dask.model.persistence.stored_groups import StoredGroups
+from lpe_dask.model.persistence.stored_vectors import (
+    CALIBRATION,
+    NOMINAL,
+    StoredVectors,
+    store_vector,
+)
 from lpe_dask.search import store_reference
 from lpe_dask.storage import (
     Folder,
     Lock,
     StoredFile,
+    StoredVector,
     package_versions,
     retried_until_visible,
     single_line,
@@ -110,12 +117,25 @@ def _write_files(
     ``others`` are columns of further files.
     """
     files, block_rows = store_reference(fitted.reference, url)
-    columns = {CALIBRATION_NAME: {"statistic": fitted.calibration.stored_values}, **others}
-    if (scores := _nominal_scores(fitted)) is not None:
+    vectors, columns = _vectors(fitted), dict(others)
+    for name, vector in vectors.items():
+        files |= store_vector(vector, name, url)
+    if CALIBRATION not in vectors:
+        values = np.asarray(fitted.calibration.stored_values)
+        columns[CALIBRATION_NAME] = {"statistic": values}
+    if NOMINAL not in vectors and (scores := _nominal_scores(fitted)) is not None:
         columns[NOMINAL_NAME] = scores
     for name, of_file in columns.items():
         files[name] = StoredFile.write(f"{url}/{name}", of_file)
     return files, block_rows
+
+
+def _vectors(fitted: Fitted) -> dict[str, StoredVector]:
+    """Return the statistics that are on storage, and of which each file is stored."""
+    vectors: dict[str, Any] = {
+        CALIBRATION: fitted.calibration.values, NOMINAL: fitted.nominal_scores.vector()
+    }  # fmt: skip
+    return {name: of for name, of in vectors.items() if isinstance(of, StoredVector)}
 
 
 def _nominal_scores(fitted: Fitted) -> dict[str, NDArray[np.float64]] | None:
@@ -156,6 +176,7 @@ def _manifest_of(
     block_rows: list[int],
     groups: StoredGroups | None,
 ) -> Manifest:
+    vectors = _vectors(fitted)
     parameters, names = dict(fitted.parameters), fitted.columns
     del parameters["anomaly_log_density"]  # a function: given to `load` again
     reference = fitted.reference
@@ -179,6 +200,7 @@ def _manifest_of(
         quality=fitted.quality,
         certificate=fitted.certificate,
         groups=groups,
+        vectors=StoredVectors(**{name: len(of.files) for name, of in vectors.items()}),
         files={
             name: FileEntry(n_bytes=file.n_bytes, sha256=file.sha256)
             for name, file in files.items()

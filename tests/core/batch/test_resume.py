@@ -236,8 +236,9 @@ def test_run__that_is_finished_may_not_be_able_to_tidy_up(
     ),
     ids=["loo", "sample", "split", "conformal", "geodesic", "radius", "mean"],
 )
+@pytest.mark.parametrize("most", [10**6, 0], ids=["here", "on storage"])
 def test_score_files__resumes_a_fit_with_other_blocks(
-    tables, tmp_path, monkeypatch, arguments
+    tables, tmp_path, monkeypatch, arguments, most
 ):
     """What was measured stays, also if other workers cut the rows otherwise.
 
@@ -245,6 +246,10 @@ def test_score_files__resumes_a_fit_with_other_blocks(
     """
     given, out = {**tables, "n_neighbors": 5, **arguments}, tmp_path / "out"
     anew = score_files(**given, output=tmp_path / "anew")
+    monkeypatch.setitem(
+        dask.config.config, "lpe-dask",
+        dask.config.config["lpe-dask"] | {"statistics-in-memory": most},
+    )  # fmt: skip
     with (
         dask.config.set({"lpe-dask.block-rows": 256}),
         stop_after(checkpoint, "_record", 2),
@@ -253,9 +258,11 @@ def test_score_files__resumes_a_fit_with_other_blocks(
         score_files(**given, output=out)
     n_known = sum(pq.read_metadata(path).num_rows for path in out.glob("_fit-*/*"))
     recorded = count_calls(monkeypatch, checkpoint, "_record")
+    stored = count_calls(monkeypatch, checkpoint, "vector_of_files")
 
     summary = score_files(**given, output=out)
 
+    assert len(stored) == (most == 0)
     n_measured = sum(len(numbers) for (numbers, _), _ in recorded)
     assert min(n_known, n_measured) > 0
     assert n_measured + n_known == summary["calibration_rows"]

@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
+from definitions import possible_p_values
 from lpe_dask.monitoring.bins import BinCounts, PValueBins
-from lpe_dask.pvalues.formulas import p_values, possible_p_values
+from lpe_dask.pvalues import Calibration
+from lpe_dask.pvalues.formulas import p_values
+from lpe_dask.storage import SortedVector, VectorPart, vectors
 from strategies import row_parts
 
 statistics = st.one_of(st.integers(0, 6).map(float), st.just(math.inf))
@@ -230,3 +233,20 @@ def test_histogram__of_conformal_p_values_none_of_which_can_be_flagged():
     assert histogram["upper"][0] == 6 / 51
     assert histogram["rows"][0] == 6
     assert histogram["promised"][0] == 6 / 51
+
+
+@pytest.mark.parametrize("graph", ["knn", "radius"])
+@pytest.mark.parametrize("includes_self", [0, 1])
+@pytest.mark.parametrize("n_values", [1, 2, 30, 1000, 10**6])
+def test_bins__of_values_on_storage_are_the_same(
+    graph, includes_self, n_values, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(vectors, "FILE_NUMBERS", 40)
+    values = np.sort(np.random.default_rng(0).integers(0, n_values, 700)).astype(float)
+    given = graph, includes_self, None
+    right = Calibration.of(*given, values)
+    vector = SortedVector.of(VectorPart.write(values, str(tmp_path)))
+
+    for alpha in (0.001, 0.01, 0.04, 0.2, 0.6):
+        found = PValueBins.of_calibration(Calibration.of(*given, vector), alpha)
+        assert found == PValueBins.of_calibration(right, alpha)
