@@ -114,8 +114,9 @@ class NominalTable:
         if by and not isinstance(source.names, int):
             named = list(source.names[-len(by) :])
         if places is not None:
-            # Codes that came may be -1, of values that were unknown to another model.
-            categorical = draw = None
+            # Codes that came may be -1, of values that were unknown to another model; they
+            # are no numbers to add up.
+            categorical = draw = sums = None
         count = _Count(X, missing, len(by), sums, None if by else draw, sizes)
         if source.is_lazy and (by or categorical is not None):
             table, rows = count.with_levels(source, categorical, is_in_files)
