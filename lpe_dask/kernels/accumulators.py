@@ -24,6 +24,7 @@ from lpe_dask.kernels.arrays import (
     ErrorBounds,
     Found,
     Queries,
+    are_finite,
     read_only,
 )
 from lpe_dask.kernels.basis import FAR_SQUARE, FURTHEST, LARGEST_SUM, Basis
@@ -89,7 +90,7 @@ class QueryTiles:
         else:
             wide = np.ascontiguousarray(rows[self.order], np.float64)
             points = np.ascontiguousarray(points[self.order])
-        self.is_measured = _are_finite(wide)
+        self.is_measured = are_finite(wide)
         numbers = np.full(len(wide), -1) if numbers is None else numbers[self.order]
         own, lowered = np.ones(points.shape[1]), np.empty(0, np.float32)
         if basis is not None:
@@ -184,14 +185,6 @@ class QueryTiles:
         restored = np.empty_like(values)
         restored[self.order] = values
         return restored
-
-
-def _are_finite(rows: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which rows have neither NaN nor inf."""
-    is_finite = np.isfinite(rows)
-    if is_finite.all():  # by row it takes several times as long
-        return np.ones(len(rows), bool)
-    return np.logical_and.reduce(is_finite, axis=1)  # type: ignore[no-any-return]
 
 
 def _boxes(

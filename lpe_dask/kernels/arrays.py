@@ -29,6 +29,14 @@ def read_only(array: Any) -> Any:
     return view
 
 
+def are_finite(rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which rows have neither NaN nor inf."""
+    is_finite = np.isfinite(rows)
+    if is_finite.all():  # by row it takes several times as long
+        return np.ones(len(rows), bool)
+    return np.logical_and.reduce(is_finite, axis=1)  # type: ignore[no-any-return]
+
+
 class ErrorBounds(NamedTuple):
     """What a filtered square may be off (see `basis`), and the unit of the basis.
 
@@ -158,8 +166,16 @@ class Tile(NamedTuple):
     listed : ndarray of shape (TILE_ROWS + QUERIES,)
         Numbers of the queries that are compared with the group at hand, and then
         `TILE_ROWS`, which is none.
+    moved : ndarray of shape (n_features,)
+        The offset of a point from the center of the cell.
     offsets : ndarray of shape (TILE_ROWS + 1, n_stored)
-        -2 times the offsets of points from the center of the cell, and their codes.
+        Those of near queries, as whole numbers: see `rounding`.
+    codes : ndarray of shape (TILE_ROWS + 1, n_codes)
+    scales : ndarray of shape (TILE_ROWS + 1,)
+        -2 times the steps of these whole numbers.
+    spans, roundings : ndarray of shape (TILE_ROWS + 1,)
+        By which a rounding of rows, and their length, are multiplied: what a sum may be off
+        because offsets are rounded.
     lengths : ndarray of shape (TILE_ROWS + 1,)
         Squared lengths of these offsets.
     errors : ndarray of shape (TILE_ROWS + 1,)
@@ -202,7 +218,12 @@ class Tile(NamedTuple):
     following: NDArray[np.int64]
     firsts: NDArray[np.int64]
     listed: NDArray[np.int64]
-    offsets: NDArray[np.float32]
+    moved: NDArray[np.float32]
+    offsets: NDArray[np.int16]
+    codes: NDArray[np.float32]
+    scales: NDArray[np.float32]
+    spans: NDArray[np.float32]
+    roundings: NDArray[np.float32]
     lengths: NDArray[np.float64]
     errors: NDArray[np.float64]
     thresholds: NDArray[np.float32]

@@ -4,14 +4,17 @@ r"""The space in which pairs are filtered, and what the filter may get wrong.
                                                              points z (n, d), float64
     codes of categories (n, m) --times a power of 2-->       codes    (n, m), float64
 
-A filter never supplies a distance; it only says which pairs cannot matter. It works in
-float32 on points z moved to the center c of a cell of the reference, where numbers are
-small: ``a = float32(z_x - c)`` for a query, ``b = float32(z_y - c)`` for a reference row.
-With ``u = 2**-24``, ``S = |a|**2 + |b|**2`` and d features, the squared distance D2 of the
-two rows, in units of the basis, differs from the computed ``|a|**2 + |b|**2 - 2 a.b`` by
+A filter never supplies a distance; it only says which pairs cannot matter. It works on
+points z moved to the center c of a cell of the reference, where numbers are small:
+``a = float32(z_x - c)`` for a query, ``b = float32(z_y - c)`` for a reference row. Their
+product is that of whole numbers, which is off by up to ``E / 2`` (see `rounding`). With
+``u = 2**-24``, ``S = |a|**2 + |b|**2`` and d features, the squared distance D2 of the two
+rows, in units of the basis, differs from the computed ``|a|**2 + |b|**2 - 2 a.b``, E aside,
+by
 
 - at most ``4.2 u S``, because a and b are rounded to float32;
-- at most ``(d + 2) u (|a|**2 + 2 |b|**2)``, the roundings of the product and ``|b|**2``;
+- at most ``2 u S`` for ``|a|**2`` and ``|b|**2``, and ``3 u S`` for each 256 features,
+  whose products are converted to float32 and added up;
 - at most ``2 u S + (e_x + e_y)**2 / u``, where ``e = (d + 4) sqrt(d) 2**-52 |z|`` bounds
   the rounding of z itself (shift, weights and rotation, in float64), for
   ``2 e D <= u D**2 + e**2 / u``;
@@ -19,7 +22,8 @@ two rows, in units of the basis, differs from the computed ``|a|**2 + |b|**2 - 2
 
 Together that is below ``c S + A`` with `relative_error` c and `absolute_error` A, and so::
 
-    |a|**2 (1 - c) + |b|**2 (1 - c) - 2 a.b - A  <=  D2  <=  the same + 2 c S + 2 A
+    |a|**2 (1 - c) + |b|**2 (1 - c) - 2 a.b - A - E  <=  D2
+    D2  <=  the same + 2 c S + 2 A + 2 E
 
 A pair whose lower bound exceeds the upper bounds of K others is no neighbor, strictly.
 
@@ -137,7 +141,7 @@ class Basis:
     @property
     def relative_error(self) -> float:
         """The share c of ``|a|**2 + |b|**2`` that a filtered square may be off."""
-        return (2 * self.n_columns + 20) * 2.0**-24
+        return (2 * len(self.steps) + 24 + len(self.center) // 64) * 2.0**-24
 
     @property
     def rounding(self) -> float:

@@ -1,8 +1,8 @@
 r"""One block of the reference in the layout that kernels search.
 
-    rows (n, d), numbers (n,) --arranged in cells--> rows, numbers      in their order
-                                                     groups (g, d, 64)  float32, from the
-                                                     norms (64 g,)      centers of cells
+    rows (n, d), numbers (n,) --arranged in cells--> rows, numbers  in their order
+                                                     groups         int16, from the
+                                                     norms          centers of cells
 
 A cell is a run of rows with one center and one box. Each starts at a group of its own, so
 that row ``i`` of the block is lane ``i % 64`` of group ``i // 64``.
@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from lpe_dask.kernels.arrays import LANES, read_only
+from lpe_dask.kernels.arrays import LANES, are_finite, read_only
 from lpe_dask.kernels.basis import FAR_SQUARE, Basis
+from lpe_dask.kernels.rounding import rounded_offsets, steps_of
 
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -85,12 +86,19 @@ class Block(NamedTuple):
     longest : ndarray of shape (n_groups,)
         Upper bound of the squared lengths of the points of each group from their center,
         float32.
-    groups : ndarray of shape (n_groups * n_features * 64,)
-        For each group and column the numbers of 64 points, from the center of their cell,
-        float32; codes in the steps of the basis.
+    groups : ndarray of shape (n_groups * n_pairs * 64 * 2,)
+        For each group and two columns of numbers, those of 64 points in twos: from the
+        center of their cell, as whole numbers of 16 bits (see `rounding`); 0 where there is
+        no second column.
+    code_groups : ndarray of shape (n_groups * n_codes * 64,)
+        Likewise the codes, one by one, float32, in the steps of the basis.
+    steps, roundings, spans : ndarray of shape (n_groups,)
+        The step of these whole numbers, how far a point is from them at most, and how far
+        from the center, float32, rounded up.
     norms : ndarray of shape (64 * n_groups,)
-        Lower bounds of their squared lengths, float32; NaN where a group has no row, -inf
-        where a row is too far out for float32 and always looked at.
+        Lower bounds of their squared lengths, float32; NaN where a group has no row, or one
+        that is not measured, -inf where a row is too far out for float32 and always looked
+        at.
     group_lows, group_highs : ndarray of shape (n_groups, n_features) or (0, n_features)
         The box of each group in the basis, float32, rounded outward; none where cells are
         not bounded, or are groups themselves.
@@ -105,7 +113,11 @@ class Block(NamedTuple):
     highs: NDArray[np.float32]
     reaches: NDArray[np.float64]
     longest: NDArray[np.float32]
-    groups: NDArray[np.float32]
+    groups: NDArray[np.int16]
+    code_groups: NDArray[np.float32]
+    steps: NDArray[np.float32]
+    roundings: NDArray[np.float32]
+    spans: NDArray[np.float32]
     norms: NDArray[np.float32]
     group_lows: NDArray[np.float32]
     group_highs: NDArray[np.float32]
@@ -114,7 +126,10 @@ class Block(NamedTuple):
     def from_arrays(*arrays: NDArray[Any]) -> Block:
         """Return a block of these arrays, the groups and norms copied if not aligned."""
         block = Block(*arrays)
-        block = block._replace(groups=aligned(block.groups), norms=aligned(block.norms))
+        block = block._replace(
+            groups=aligned(block.groups), code_groups=aligned(block.code_groups),
+            norms=aligned(block.norms),
+        )  # fmt: skip
         return Block(*map(read_only, block))
 
     @classmethod
@@ -131,7 +146,7 @@ class Block(NamedTuple):
         Parameters
         ----------
         rows : ndarray of shape (n_rows, n_features)
-            Finite, at least one row.
+            At least one; near a row with NaN is nothing.
         numbers : ndarray of shape (n_rows,)
             Their numbers in the reference.
         arrange : callable
@@ -148,7 +163,10 @@ class Block(NamedTuple):
         arranged_numbers = np.empty_like(numbers)
         n_groups = -(-n_rows // LANES)
         n_numbers = len(basis.center)
-        groups = empty_aligned((n_groups, n_features, LANES))
+        n_pairs = -(-n_numbers // 2)
+        groups = empty_aligned((n_groups, n_pairs, LANES, 2), np.int16)
+        code_groups = empty_aligned((n_groups, n_features - n_numbers, LANES))
+        roundings = np.empty((3, n_groups), np.float32)
         norms = empty_aligned((n_groups * LANES,))
         longest = np.empty(n_groups, np.float32)
         group_boxes = np.empty((2, n_groups, n_features), np.float32)
@@ -157,6 +175,9 @@ class Block(NamedTuple):
             slab = slice(first, min(n_rows, first + (slab_rows or n_rows)))
             of_slab = slice(first // LANES, -(-slab.stop // LANES))
             points = basis.points(rows[slab])
+            is_measured = are_finite(points[:, :n_numbers])
+            if not is_measured.all():  # of groups of which nothing is known
+                points[~is_measured, :n_numbers] = 0.0
             arrangement = arrange(points)
             order, starts = arrangement.order, arrangement.starts
             # With mode="raise" NumPy fills a buffer first, as large as the rows.
@@ -179,10 +200,13 @@ class Block(NamedTuple):
                     _fill_group_boxes(own, n_numbers, group_boxes[:, of_slab][:, of_run])
                 _fill_groups(
                     own, n_numbers, firsts, centers[some], basis.relative_error,
-                    groups[of_slab][of_run],
+                    groups[of_slab][of_run], code_groups[of_slab][of_run],
+                    roundings[:, of_slab][:, of_run],
                     of_slab_norms[of_run.start * LANES : of_run.stop * LANES],
                     longest[of_slab][of_run], reaches[some],
                 )  # fmt: skip
+            of_rows = of_slab_norms[: len(order)]
+            of_rows[~is_measured[order]] = np.nan
             cells.append((first + starts[:-1], centers, lows, highs, reaches))
         starts, centers, lows, highs, reaches = map(
             np.concatenate, zip(*cells, strict=True)
@@ -194,8 +218,8 @@ class Block(NamedTuple):
             group_boxes = group_boxes[:, :0]
         return cls.from_arrays(
             *((arranged, no_row) if is_single else (no_row, arranged)), arranged_numbers,
-            starts, centers, lows, highs, reaches, longest, groups.reshape(-1), norms,
-            *group_boxes,
+            starts, centers, lows, highs, reaches, longest, groups.reshape(-1),
+            code_groups.reshape(-1), *roundings, norms, *group_boxes,
         )  # fmt: skip
 
     @staticmethod
@@ -210,7 +234,7 @@ class Block(NamedTuple):
         The row in float64, its offset from the center of its cell, its number and its norm;
         centers and boxes of cells. Boxes of groups take less than those of such cells.
         """
-        return (n_features + 1) * (8 + 4) + _cell_bytes(n_features) / LANES
+        return 8 * (n_features + 1) + 4 * (n_features + 2) + _cell_bytes(n_features) / LANES
 
     @staticmethod
     def extra_bytes(n_features: int) -> int:
@@ -323,7 +347,9 @@ def _fill_groups(
     firsts: NDArray[np.int64],
     centers: NDArray[np.float64],
     relative_error: float,
-    groups: NDArray[np.float32],
+    groups: NDArray[np.int16],
+    code_groups: NDArray[np.float32],
+    roundings: NDArray[np.float32],
     norms: NDArray[np.float32],
     longest: NDArray[np.float32],
     reaches: NDArray[np.float64],
@@ -350,10 +376,19 @@ def _fill_groups(
     of_groups = np.arange(0, n_rows, LANES)
     largest = np.maximum.reduceat(np.where(is_far, np.inf, squares), of_groups)
     longest[:] = largest * (1 + 2.0**-22)
-    n_whole = n_rows // LANES
-    groups[:n_whole] = (
-        offsets[: n_whole * LANES].reshape(-1, LANES, n_features).swapaxes(1, 2)
+    near = np.where(is_far, 0.0, squares)
+    steps = steps_of(np.maximum.reduceat(near, of_groups))
+    whole, off = rounded_offsets(offsets[:, :n_numbers], np.repeat(steps, LANES)[:n_rows])
+    roundings[0] = steps
+    for most, of_rows in zip(roundings[1:], (off, np.sqrt(near)), strict=True):
+        most[:] = np.maximum.reduceat(of_rows, of_groups) * (1 + 2.0**-20)
+    n_pairs = groups.shape[1]
+    padded = np.zeros((len(groups) * LANES, 2 * n_pairs), np.int16)
+    padded[:n_rows, :n_numbers] = whole
+    in_twos = padded.reshape(-1, LANES, n_pairs, 2)
+    groups[:] = in_twos.swapaxes(1, 2)
+    codes = np.zeros((len(groups) * LANES, n_features - n_numbers), np.float32)
+    codes[:n_rows] = offsets[:, n_numbers:]
+    code_groups[:] = codes.reshape(len(groups), LANES, n_features - n_numbers).swapaxes(
+        1, 2
     )
-    if n_whole < len(groups):
-        groups[-1] = 0.0
-        groups[-1, :, : n_rows % LANES] = offsets[n_whole * LANES :].T

@@ -11,13 +11,22 @@ that a cell or a query is left out only if that is proven to change nothing (see
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from lpe_dask.kernels import rounding
 from lpe_dask.kernels.arrays import LANES, TILE_ROWS, WORDS, Tile
 from lpe_dask.kernels.basis import FAR_SQUARE, LARGEST_SUM
-from lpe_dask.kernels.boxes import move_to_center, queries_near_box, take_nearer_box
+from lpe_dask.kernels.boxes import (
+    move_to_center,
+    queries_near_box,
+    round_offset,
+    take_nearer_box,
+)
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
 from lpe_dask.kernels.filters import QUERIES
+from lpe_dask.kernels.rounding import MIN_STEP
 from lpe_dask.kernels.selection import largest_of
 from lpe_dask.kernels.simd import count_bits, lowest_bit
 
@@ -27,6 +36,8 @@ BOXED_QUERIES, BOXED_SHARE, BOXED_EVERY = 2**14, 0.85, 16
 
 #: Bins that cells are sorted by: eight for each doubling of their bounds.
 N_BINS = 256
+
+worst_rounding = inlined(rounding.worst_rounding)
 
 #: Of a float32, away from zero.
 _OUTWARD = np.float32(2.0**-22)
@@ -45,6 +56,7 @@ def rounded_up(number):  # type: ignore[no-untyped-def]
 def empty_tile(block, queries):  # type: ignore[no-untyped-def]
     """Return room for tiles of up to `TILE_ROWS` queries against a block."""
     n_cells, n_features = block.centers.shape
+    n_codes = len(queries.lowered)
     n_packed = -(-TILE_ROWS // QUERIES) * QUERIES
     n_runs = -(-n_cells // LANES)
     tile = Tile(
@@ -61,7 +73,12 @@ def empty_tile(block, queries):  # type: ignore[no-untyped-def]
         np.empty(TILE_ROWS, np.int64),
         np.empty(n_cells, np.int64),
         np.empty(n_packed + QUERIES, np.int64),
-        np.zeros((TILE_ROWS + 1, stored_features(n_features)), np.float32),
+        np.empty(n_features, np.float32),
+        np.zeros((TILE_ROWS + 1, stored_numbers(n_features - n_codes)), np.int16),
+        np.zeros((TILE_ROWS + 1, n_codes), np.float32),
+        np.zeros(TILE_ROWS + 1, np.float32),
+        np.zeros(TILE_ROWS + 1, np.float32),
+        np.zeros(TILE_ROWS + 1, np.float32),
         np.zeros(TILE_ROWS + 1),
         np.zeros(TILE_ROWS + 1),
         np.empty(TILE_ROWS + 1, np.float32),
@@ -88,12 +105,13 @@ def empty_tile(block, queries):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def stored_features(n_features):  # type: ignore[no-untyped-def]
-    """Return how many places offsets of so many features have.
+def stored_numbers(n_numbers):  # type: ignore[no-untyped-def]
+    """Return how many places offsets of so many numbers have: full twos.
 
-    Rows of many start in different lines of a cache: at an odd multiple of 16.
+    Rows of many start in different lines of a cache: at an odd multiple of 32.
     """
-    return n_features if n_features < LANES else (-(-n_features // 16) | 1) * 16
+    n_stored = (n_numbers + 1) // 2 * 2
+    return n_stored if n_stored < 2 * LANES else (-(-n_stored // 32) | 1) * 32
 
 
 @borrowing
@@ -419,7 +437,7 @@ def move_to_cell(queries, first, block, cell, limits, errors, tile):  # type: ig
     """Fill what near queries have from a cell's center, and leave out those too far."""
     n_features = len(tile.low)
     n_numbers = n_features - len(tile.lowered)
-    reach = block.reaches[cell]
+    reach, worst = block.reaches[cell], worst_rounding(n_numbers)
     for word in range(WORDS):
         near = tile.near[word]
         while near != 0:
@@ -428,11 +446,11 @@ def move_to_cell(queries, first, block, cell, limits, errors, tile):  # type: ig
             near ^= bit
             square, gap = move_to_center(
                 queries.points, first + i, block.centers, block.lows, block.highs, cell,
-                n_numbers, tile.offsets, i,
+                n_numbers, tile.moved,
             )  # fmt: skip
             for k in range(n_numbers, n_features):
                 code = np.float32(queries.points[first + i, k])
-                tile.offsets[i, k] = code
+                tile.codes[i, k - n_numbers] = code
                 is_out = code < block.lows[cell, k] or code > block.highs[cell, k]
                 gap += tile.lowered[k - n_numbers] if is_out else 0.0
             limit = limits[first + i]
@@ -449,9 +467,36 @@ def move_to_cell(queries, first, block, cell, limits, errors, tile):  # type: ig
             is_far = not square < FAR_SQUARE
             tile.lengths[i] = 0.0 if is_far else square
             tile.errors[i] = np.inf if is_far else error
-            if is_far:
-                tile.offsets[i, :n_numbers] = np.float32(0.0)
+            step = step_of(tile.lengths[i])
+            per_step = np.float32(0.0 if is_far else 1.0 / step)
+            round_offset(tile.moved, n_numbers, per_step, tile.offsets, i)
+            set_rounding(i, step, worst * step, tile)
             tile.thresholds[i] = threshold_of(i, limit, errors, tile)
+
+
+@borrowing
+def step_of(square):  # type: ignore[no-untyped-def]
+    """Return the step of an offset of this squared length: see `rounding.steps_of`."""
+    bits = np.float64(square).view(np.int64)
+    exponent = ((bits >> 52) - 1021) >> 1  # of a power of 2 above the length
+    step = np.int64((exponent + 1008) << 52).view(np.float64)
+    return step if step > MIN_STEP else MIN_STEP  # noqa: FURB136
+
+
+@inlined
+def set_rounding(i, step, rounding, tile):  # type: ignore[no-untyped-def]
+    """Fill what sums of a query may be off as its offset is rounded, and that of rows."""
+    span = 2.0 * (math.sqrt(tile.lengths[i]) + rounding) * (1.0 + 2.0**-20)
+    tile.scales[i] = np.float32(-2.0 * step)
+    tile.spans[i] = np.float32(span)
+    tile.roundings[i] = np.float32(2.0 * rounding * (1.0 + 2.0**-20))
+
+
+@inlined
+def rounding_error(i, g, block, tile):  # type: ignore[no-untyped-def]
+    """Return what sums of a query and group ``g`` may be off as offsets are rounded."""
+    of_rows = np.float64(tile.spans[i]) * np.float64(block.roundings[g])
+    return of_rows + np.float64(tile.roundings[i]) * np.float64(block.spans[g])
 
 
 @borrowing

@@ -2,6 +2,7 @@
 
     64 queries x box --gaps of each column, squared and added--> bits of those near it
     query --minus the center--> offset, its squared length, the squared gap to the box
+    offset --/ step--> whole numbers
 
 Both add in float32 or float64 in whatever order; `bounds` allows for what rounding does.
 """
@@ -17,9 +18,11 @@ from numba.extending import intrinsic
 
 from lpe_dask.kernels.arrays import LANES, TILE_ROWS
 from lpe_dask.kernels.numba_internals import shape_of
+from lpe_dask.kernels.rounding import LARGEST
 from lpe_dask.kernels.simd import (
     DOUBLE,
     FLOAT,
+    SHORT,
     WORD,
     constant,
     is_contiguous,
@@ -40,6 +43,9 @@ _WIDTH = SIMD_PROFILES[chosen_profile()].width
 
 #: Numbers of a query that are moved at a time.
 _MOVED = 8
+
+#: Added to a float32 below 2**22 and taken away, it leaves the nearest whole number.
+_ROUNDS_OFF = 1.5 * 2.0**23
 
 
 @intrinsic
@@ -160,21 +166,21 @@ def _add_square(builder: Any, total: Any, number: Any) -> Any:
 
 @intrinsic
 def move_to_center(  # type: ignore[no-untyped-def]
-    typing_context, points, i, centers, lows, highs, cell, n_numbers, offsets, r
+    typing_context, points, i, centers, lows, highs, cell, n_numbers, moved
 ):
-    """Fill ``offsets[r]`` with -2 times the offset of a point from the center of a cell.
+    """Fill ``moved`` with the offset of a point from the center of a cell.
 
     The offset of ``points[i]`` is rounded to float32; lows and highs are those of boxes of
     cells from their centers. Returns its squared length, and that of its gap to the box.
     """
-    of_doubles, of_singles = (points, centers), (lows, highs, offsets)
+    of_doubles, of_singles = (points, centers), (lows, highs, moved)
     if not all(is_contiguous(array, types.float64) for array in of_doubles):
         return None
     if not all(is_contiguous(array, types.float32) for array in of_singles):
         return None
     found = types.UniTuple(types.float64, 2)
     place = types.intp
-    signature = found(points, place, centers, lows, highs, place, place, offsets, place)
+    signature = found(points, place, centers, lows, highs, place, place, moved)
     return signature, _generate_move
 
 
@@ -186,11 +192,11 @@ def _generate_move(context: Any, builder: Any, signature: Any, arguments: Any) -
         return pointer_to(context, builder, *given, first)
 
     point, center = row(0, 1), row(2, 5)
-    low, high, offset = row(3, 5), row(4, 5), row(7, 8)
+    low, high = row(3, 5), row(4, 5)
+    offset = pointer_to(context, builder, signature.args[7], arguments[7], constant(0))
 
     def move(width: int) -> Callable[[Any, list[Any]], list[Any]]:
         none = ir.Constant(ir.VectorType(FLOAT, width), [0.0] * width)
-        twice = ir.Constant(ir.VectorType(FLOAT, width), [-2.0] * width)
 
         def add(k: Any, totals: list[Any]) -> list[Any]:
             difference = builder.fsub(
@@ -198,7 +204,7 @@ def _generate_move(context: Any, builder: Any, signature: Any, arguments: Any) -
                 load_vector(builder, center, k, DOUBLE, width),
             )
             moved = builder.fptrunc(difference, ir.VectorType(FLOAT, width))
-            store_vector(builder, builder.fmul(moved, twice), offset, k)
+            store_vector(builder, moved, offset, k)
             below = builder.fsub(load_vector(builder, low, k, FLOAT, width), moved)
             above = builder.fsub(moved, load_vector(builder, high, k, FLOAT, width))
             gap = larger(builder, larger(builder, below, above), none)
@@ -227,3 +233,46 @@ def _generate_move(context: Any, builder: Any, signature: Any, arguments: Any) -
     return context.make_tuple(
         builder, signature.return_type, [square, builder.fpext(gap, DOUBLE)]
     )
+
+
+@intrinsic
+def round_offset(typing_context, moved, n_numbers, per_step, offsets, r):  # type: ignore[no-untyped-def]
+    """Fill ``offsets[r]`` with an offset as whole numbers, of ``per_step`` times it.
+
+    See `rounding`; what is beyond 16 bits becomes the largest number.
+    """
+    if not is_contiguous(moved, types.float32) or not is_contiguous(offsets, types.int16):
+        return None
+    place = types.intp
+    return types.void(moved, place, types.float32, offsets, place), _generate_rounded
+
+
+def _generate_rounded(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    shape = shape_of(context, builder, signature.args[3], arguments[3])
+    first = builder.mul(arguments[4], builder.extract_value(shape, 1))
+    offset = pointer_to(context, builder, signature.args[3], arguments[3], first)
+    moved = pointer_to(context, builder, signature.args[0], arguments[0], constant(0))
+
+    def round_some(width: int) -> Callable[[Any, list[Any]], list[Any]]:
+        def every(number: float) -> Any:
+            return ir.Constant(ir.VectorType(FLOAT, width), [number] * width)
+
+        def add(k: Any, none: list[Any]) -> list[Any]:
+            number = load_vector(builder, moved, k, FLOAT, width)
+            number = builder.fmul(number, repeat(builder, arguments[2], width))
+            # Numbers of that size are whole: what is added is rounded off.
+            number = builder.fadd(number, every(_ROUNDS_OFF))
+            number = builder.fsub(number, every(_ROUNDS_OFF))
+            number = larger(builder, number, every(float(LARGEST)), sign="<")
+            number = larger(builder, number, every(-float(LARGEST)))
+            whole = builder.fptosi(number, ir.VectorType(ir.IntType(32), width))
+            short = builder.trunc(whole, ir.VectorType(SHORT, width))
+            store_vector(builder, short, offset, k)
+            return none
+
+        return add
+
+    n_whole = builder.and_(arguments[1], constant(-_MOVED))
+    loop(builder, constant(0), n_whole, _MOVED, [], round_some(_MOVED))
+    loop(builder, n_whole, arguments[1], 1, [], round_some(1))
+    return context.get_dummy_value()

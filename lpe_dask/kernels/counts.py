@@ -21,6 +21,7 @@ from lpe_dask.kernels.bounds import (
     list_queries,
     load_tile,
     move_to_cell,
+    rounding_error,
     sort_near_cells,
     update_limits,
     upper_bound_offset,
@@ -107,7 +108,8 @@ def _count_cell(cell, first, queries, block, errors, counted, tile):  # type: ig
                 near &= near - _ONE
                 r = tile.listed[pack * QUERIES + q]
                 i = first + r
-                rise = upper_bound_offset(r, spread, errors, tile)
+                rounded = rounding_error(r, g, block, tile)
+                rise = upper_bound_offset(r, spread + rounded, errors, tile)
                 sure = np.uint64(0)
                 if rise < np.inf:
                     sum_limit = counted.sure[i] - rise

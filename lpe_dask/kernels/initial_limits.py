@@ -89,10 +89,11 @@ def lower_limits(n_listed, cell, first, block, errors, found, tile):  # type: ig
     n_sums = n_packs * QUERIES * LANES
     sums, least = tile.sums, tile.least
     least[:n_sums] = np.inf
-    spread = 0.0
+    spread, rounding, span = 0.0, np.float32(0.0), np.float32(0.0)
     for g in range(start, stop):
         of_group = group_error(g, block, errors)
         spread = spread if spread > of_group else of_group  # noqa: FURB136 - NaN
+        rounding, span = max(rounding, block.roundings[g]), max(span, block.spans[g])
         sum_parts(g, n_packs, n_parts, n_features, block, tile)
         for m in range(n_sums):
             least[m] = sums[m] if sums[m] < least[m] else least[m]  # noqa: FURB136 - NaN
@@ -108,9 +109,9 @@ def lower_limits(n_listed, cell, first, block, errors, found, tile):  # type: ig
         # Queries of a tile are alike: where one found its square, the next one begins.
         square = _square_of(found.wanted[i] + 1, least, a * LANES, length, square)
         total = np.float64(np.float32(square - length))
-        limit = rounded_up(
-            (total + upper_bound_offset(r, spread, errors, tile)) * errors.stretch
-        )
+        rounded = np.float64(tile.spans[r]) * rounding + tile.roundings[r] * span
+        offset = upper_bound_offset(r, spread + rounded * (1.0 + 2.0**-20), errors, tile)
+        limit = rounded_up((total + offset) * errors.stretch)
         if limit < np.inf:
             found.limits[i] = np.float64(limit) if limit > 0.0 else 0.0
 

@@ -30,6 +30,7 @@ from lpe_dask.kernels.bounds import (
     load_tile,
     move_to_cell,
     rounded_up,
+    rounding_error,
     sort_near_cells,
     threshold_of,
     update_limits,
@@ -221,13 +222,15 @@ def _append_candidates(  # type: ignore[no-untyped-def]
     # Unsigned numbers index arrays without a test whether they count from the end.
     r = np.uintp(a)
     own = queries.numbers[np.uintp(first) + r]
-    spread = group_error(g, block, errors)
+    rounded = rounding_error(r, g, block, tile)
+    spread = group_error(g, block, errors) + rounded
     total_rise = upper_bound_offset(a, spread, errors, tile)
-    fall = tile.errors[r] - tile.lengths[r] * (1.0 - errors.relative)
+    fall = tile.errors[r] - tile.lengths[r] * (1.0 - errors.relative) + rounded
     margin = fall + total_rise * (1.0 + 2.0**-20) + 1e-36
     rise, stretch = rounded_up(total_rise), np.float32(errors.stretch)
-    own_threshold = threshold_of(a, 0.0, errors, tile)
-    threshold = tile.thresholds[r]
+    own_threshold = threshold_of(a, rounded, errors, tile)
+    lift = rounded_up(rounded)
+    threshold = tile.thresholds[r] + lift
     count = np.uintp(reservoir.counts[r])
     margins = reservoir.margins
     if count == 0 or margin > margins[r]:
@@ -250,7 +253,7 @@ def _append_candidates(  # type: ignore[no-untyped-def]
             insert_sorted(nearest, np.int64(r), np.uint32(upper).view(np.float32))
         if count == n_places:
             reservoir.counts[r] = count
-            threshold = _compact(
+            threshold = lift + _compact(
                 np.int64(r), first, queries, block, errors, found, tile, reservoir
             )
             count = np.uintp(reservoir.counts[r])

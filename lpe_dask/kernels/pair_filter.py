@@ -15,19 +15,19 @@ from numba import types
 from numba.extending import intrinsic
 
 from lpe_dask.kernels.arrays import LANES
-from lpe_dask.kernels.filters import column_of
+from lpe_dask.kernels.filters import CONTRACT, add_scaled, sum_pairs
 from lpe_dask.kernels.numba_internals import shape_of
 from lpe_dask.kernels.simd import (
     FLOAT,
     WORD,
     constant,
     is_contiguous,
-    load,
+    larger,
     load_number,
-    loop,
+    load_vector,
     pointer_to,
     repeat,
-    store,
+    store_vector,
 )
 from lpe_dask.kernels.simd_profiles import SIMD_PROFILES, SimdProfile, chosen_profile
 
@@ -35,12 +35,13 @@ from lpe_dask.kernels.simd_profiles import SIMD_PROFILES, SimdProfile, chosen_pr
 def build_pair_filter(form: SimdProfile) -> Any:
     """Return a filter in one form: an intrinsic that sums the last features of some pairs.
 
-    It is called as ``intrinsic(queries, first, groups, group_start, n_features, norms,
-    norm_start, row_limits, lifts, limits, pack_start, sums, masks, is_first)``, sums like
-    `filters.build_filter` without codes, for queries from ``pack_start`` on, and adds
-    ``lifts[pack_start + q]`` in the end. That is put into ``sums[64 (pack_start + q) +
-    l]``, and bit l of ``masks[pack_start + q]`` says whether it is at most
-    ``limits[pack_start + q]`` or ``row_limits[norm_start + l]``, never for NaN.
+    It is called as ``intrinsic(queries, first, groups, group_start, n_pairs, norms,
+    norm_start, row_limits, scales, step, lifts, spans, rounding, roundings, span, limits,
+    pack_start, sums, masks, is_first)``, sums like `filters.build_filter` without codes,
+    for queries from ``pack_start`` on, and adds ``lifts[q] - spans[q] * rounding -
+    roundings[q] * span`` in the end. That is put into ``sums[64 q + l]``, and bit l of
+    ``masks[q]`` says whether it is at most ``limits[q]`` or ``row_limits[norm_start + l]``,
+    never for NaN.
 
     Nothing depends on whether there is any such pair: a processor that guesses that wrong
     stops multiplying, for longer than it takes to write all sums.
@@ -48,18 +49,22 @@ def build_pair_filter(form: SimdProfile) -> Any:
 
     @intrinsic
     def bound_pairs(  # type: ignore[no-untyped-def]
-        typing_context, queries, first, groups, group_start, n_features, norms,
-        norm_start, row_limits, lifts, limits, pack_start, sums, masks, is_first,
+        typing_context, queries, first, groups, group_start, n_pairs, norms, norm_start,
+        row_limits, scales, step, lifts, spans, rounding, roundings, span, limits,
+        pack_start, sums, masks, is_first,
     ):  # fmt: skip
-        single = (queries, groups, norms, row_limits, lifts, limits, sums)
+        single = (norms, row_limits, scales, lifts, spans, roundings, limits, sums)
         if not all(is_contiguous(array, types.float32) for array in single):
+            return None
+        if not all(is_contiguous(array, types.int16) for array in (queries, groups)):
             return None
         if not is_contiguous(masks, types.uint64):
             return None
-        place = types.intp
+        place, number = types.intp, types.float32
         signature = types.void(
-            queries, place, groups, place, place, norms, place, row_limits, lifts, limits,
-            place, sums, masks, types.boolean,
+            queries, place, groups, place, place, norms, place, row_limits, scales, number,
+            lifts, spans, number, roundings, number, limits, place, sums, masks,
+            types.boolean,
         )  # fmt: skip
         return signature, partial(_generate, form)
 
@@ -72,53 +77,49 @@ def _generate(
     def start(array: int, offset: Any) -> Any:
         return pointer_to(context, builder, signature.args[array], arguments[array], offset)
 
-    group, n_features = start(2, arguments[3]), arguments[4]
+    two, pack = constant(2), arguments[16]
+    group, n_pairs = start(2, builder.mul(arguments[3], two)), arguments[4]
     shape = shape_of(context, builder, signature.args[0], arguments[0])
     stored = builder.extract_value(shape, 1)
-    points = []
+    points, scales, lifts, limits = [], [], [], []
+    scale, lift, of_rows, of_own, limit = (start(i, pack) for i in (8, 10, 11, 13, 15))
     for q in range(form.queries):
-        row = builder.mul(builder.add(arguments[10], constant(q)), stored)
-        points.append(start(0, builder.add(row, arguments[1])))
+        row = builder.mul(builder.add(pack, constant(q)), stored)
+        points.append(start(0, builder.add(row, builder.mul(arguments[1], two))))
+
+        def of_query(numbers: Any, q: int = q) -> Any:
+            return load_number(builder, numbers, constant(q))
+
+        scales.append(builder.fmul(of_query(scale), arguments[9]))
+        off = builder.fmul(of_query(of_rows), arguments[12], **CONTRACT)
+        more = builder.fmul(of_query(of_own), arguments[14], **CONTRACT)
+        off = builder.fadd(off, more, **CONTRACT)
+        lifts.append(builder.fsub(of_query(lift), off))
+        limits.append(of_query(limit))
     norm, row_limit = start(5, arguments[6]), start(7, arguments[6])
-    lift, limit, mask = (start(i, arguments[10]) for i in (8, 9, 12))
-    sums = start(11, builder.mul(arguments[10], constant(LANES)))
-    begin = builder.select(arguments[13], norm, sums)
-    step = builder.select(arguments[13], constant(0), constant(LANES))
-    queries, words = range(form.queries), [constant(0)] * form.queries
+    mask, sums = start(18, pack), start(17, builder.mul(pack, constant(LANES)))
+    begin = builder.select(arguments[19], norm, sums)
+    step = builder.select(arguments[19], constant(0), constant(LANES))
+    words = [constant(0)] * form.queries
     for lane in range(0, LANES, form.width):
-
-        def multiply(k: Any, totals: list[Any], lane: int = lane) -> list[Any]:
-            pairs = column_of(builder, form, points, group, k, lane)
-            contract = {"flags": ("contract",)}
-            return [
-                builder.fadd(total, builder.fmul(*pair, **contract), **contract)
-                for total, pair in zip(totals, pairs, strict=True)
-            ]
-
-        totals = []
-        for q in queries:
-            place = builder.gep(begin, [builder.mul(step, constant(q))], source_etype=FLOAT)
-            totals.append(load(builder, place, lane, form.width))
-        totals = loop(builder, constant(0), n_features, 1, totals, multiply)
-        of_rows = load(builder, row_limit, lane, form.width)
-        for q, total in enumerate(totals):
-            lifted = builder.fadd(total, _of_query(builder, lift, q, form.width))
-            own = _of_query(builder, limit, q, form.width)
-            is_larger = builder.fcmp_ordered(">", of_rows, own)
-            larger = builder.select(is_larger, of_rows, own)
-            within = builder.fcmp_ordered("<=", lifted, larger)
-            bits = builder.bitcast(within, ir.IntType(form.width))
-            bits = bits if form.width == LANES else builder.zext(bits, WORD)
-            words[q] = builder.or_(words[q], builder.shl(bits, constant(lane)))
-            store(builder, lifted, sums, LANES * q + lane)
+        totals = sum_pairs(builder, form, points, group, n_pairs, lane)
+        registers = len(totals) // form.queries
+        for i, total in enumerate(totals):
+            q, place = i // registers, lane + i % registers * form.lanes
+            at = builder.add(builder.mul(step, constant(q)), constant(place))
+            initial = load_vector(builder, begin, at, FLOAT, form.lanes)
+            single = add_scaled(builder, initial, total, scales[q])
+            lifted = builder.fadd(single, repeat(builder, lifts[q], form.lanes))
+            own = repeat(builder, limits[q], form.lanes)
+            of_row = load_vector(builder, row_limit, constant(place), FLOAT, form.lanes)
+            within = builder.fcmp_ordered("<=", lifted, larger(builder, of_row, own))
+            bits = builder.bitcast(within, ir.IntType(form.lanes))
+            bits = builder.shl(builder.zext(bits, WORD), constant(place))
+            words[q] = builder.or_(words[q], bits)
+            store_vector(builder, lifted, sums, constant(LANES * q + place))
     for q, word in enumerate(words):
         builder.store(word, builder.gep(mask, [constant(q)], source_etype=WORD))
     return context.get_dummy_value()
-
-
-def _of_query(builder: Any, numbers: Any, q: int, width: int) -> Any:
-    """Return what a query has of some numbers, repeated."""
-    return repeat(builder, load_number(builder, numbers, constant(q)), width)
 
 
 bound_pairs = build_pair_filter(SIMD_PROFILES[chosen_profile()])

@@ -18,10 +18,21 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels.arrays import INACTIVE, LANES, TILE_ROWS, CandidateBuffer, Found
 from lpe_dask.kernels.blocks import Block
-from lpe_dask.kernels.bounds import group_error, rounded_up, stored_features
+from lpe_dask.kernels.bounds import (
+    group_error,
+    rounded_up,
+    set_rounding,
+    stored_numbers,
+)
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
 from lpe_dask.kernels.distances import limit_of
-from lpe_dask.kernels.filters import QUERIES, fetch_next, parts_of, sum_parts
+from lpe_dask.kernels.filters import (
+    QUERIES,
+    fetch_next,
+    pairs_of,
+    parts_of,
+    sum_parts,
+)
 from lpe_dask.kernels.initial_limits import lower_limits
 from lpe_dask.kernels.nearest import (
     INFINITE_BITS,
@@ -51,8 +62,10 @@ class PairTile(NamedTuple):
 
     Attributes
     ----------
-    offsets, lengths, errors, thresholds, sums, least, lowered, listed, masks
-        As in `arrays.Tile`; masks of all rows, which are all listed.
+    offsets, codes, scales, spans, roundings, lengths, errors, thresholds, sums, least,
+    lowered, listed, masks
+        As in `arrays.Tile`; lengths are not below those of the offsets, masks are those of
+        all rows, which are all listed, and there are no codes.
     lifts : ndarray of shape (n_rows,)
         What makes a sum a lower bound of the square, rounded down; NaN for no row.
     rises : ndarray of shape (n_rows,)
@@ -67,7 +80,11 @@ class PairTile(NamedTuple):
         A row that is measured.
     """
 
-    offsets: NDArray[np.float32]
+    offsets: NDArray[np.int16]
+    codes: NDArray[np.float32]
+    scales: NDArray[np.float32]
+    spans: NDArray[np.float32]
+    roundings: NDArray[np.float32]
     lengths: NDArray[np.float64]
     errors: NDArray[np.float64]
     thresholds: NDArray[np.float32]
@@ -142,7 +159,7 @@ def fold_pairs(  # type: ignore[no-untyped-def]
         most = max(largest_of(tile.limits, 0, n_rows), largest_of(limits, 0, n_others))
         if most < 0.0:
             continue
-        _load_rows(first, n_rows, own, tile)
+        _load_rows(first, n_rows, own, errors, tile)
         for cell in range(len(others.centers)):
             _fold_cell(
                 first, n_rows, cell, is_same, first_side, second, weights, errors, tile,
@@ -160,7 +177,7 @@ def _set_first_limits(start, stop, side, errors, tile):  # type: ignore[no-untyp
     """Lower the limits of rows by the first ones of their block."""
     for first in range(start, stop, PAIR_TILE_ROWS):
         n_rows = min(PAIR_TILE_ROWS, stop - first)
-        _load_rows(first, n_rows, side.block, tile)
+        _load_rows(first, n_rows, side.block, errors, tile)
         _aim(first, n_rows, 0, side.block, side.block, errors, tile)
         lower_limits(n_rows, 0, first, side.block, errors, side.found, tile)
 
@@ -169,7 +186,11 @@ def _set_first_limits(start, stop, side, errors, tile):  # type: ignore[no-untyp
 def _empty_pair_tile(n_features):  # type: ignore[no-untyped-def]
     n_rows, n_packed = PAIR_TILE_ROWS, PAIR_TILE_ROWS
     return PairTile(
-        np.zeros((n_packed, stored_features(n_features)), np.float32),
+        np.zeros((n_packed, stored_numbers(n_features)), np.int16),
+        np.zeros((n_packed, 0), np.float32),
+        np.zeros(n_packed, np.float32),
+        np.zeros(n_packed, np.float32),
+        np.zeros(n_packed, np.float32),
         np.zeros(n_packed),
         np.zeros(n_packed),
         np.full(n_packed, np.float32(np.inf)),
@@ -210,21 +231,25 @@ def _single_limit(limit):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _load_rows(first, n_rows, own, tile):  # type: ignore[no-untyped-def]
-    """Take own rows into the tile, and their squared lengths."""
-    n_features = own.centers.shape[1]
+def _load_rows(first, n_rows, own, errors, tile):  # type: ignore[no-untyped-def]
+    """Take own rows into the tile, and their squared lengths, rounded up."""
+    n_pairs = pairs_of(own.centers.shape[1])
     offsets, lengths, groups = tile.offsets, tile.lengths, own.groups
     n_packed = -(-n_rows // QUERIES) * QUERIES
     tile.thresholds[:] = np.inf  # so that all sums are written, of which limits are made
     for a in range(n_packed):
         row = first + (a if a < n_rows else 0)
-        source = (row // LANES) * n_features * LANES + row % LANES
-        length = 0.0
-        for k in range(n_features):
-            offset = groups[np.uintp(source + k * LANES)]
-            offsets[np.uintp(a), np.uintp(k)] = np.float32(-2.0) * offset
-            length += np.float64(offset) * np.float64(offset)
-        lengths[a] = length
+        g = row // LANES
+        source = 2 * (g * n_pairs * LANES + row % LANES)
+        for k in range(n_pairs):
+            place = np.uintp(source + 2 * k * LANES)
+            offsets[np.uintp(a), np.uintp(2 * k)] = groups[place]
+            offsets[np.uintp(a), np.uintp(2 * k + 1)] = groups[place + np.uintp(1)]
+        # A norm is lower by about its error, and rounded down.
+        norm = np.float64(own.norms[row])
+        known = norm if norm > 0.0 else 0.0  # noqa: FURB136 - too far for float32
+        lengths[a] = known * (1.0 + 2.0 * errors.relative + 2.0**-20) + 1e-37
+        set_rounding(a, np.float64(own.steps[g]), np.float64(own.roundings[g]), tile)
 
 
 @borrowing
@@ -236,12 +261,16 @@ def _aim(first, n_rows, cell, own, others, errors, tile):  # type: ignore[no-unt
         # The point itself, before it was rounded to float32, may be a little longer.
         reach = length * (1.0 + 2.0**-20) + 1e-70
         error = errors.underflow + errors.rounding * (reach + others.reaches[cell])
-        if own.norms[first + a] == -np.inf:  # too far for float32: not filtered
-            length, error = 0.0, np.inf
+        own_norm = np.float64(own.norms[first + a])
+        is_far = own_norm == -np.inf  # too far for float32: not filtered
+        error, known = (np.inf, 0.0) if is_far else (error, own_norm)
+        length = 0.0 if is_far else length
         tile.errors[a] = error
-        lift = length * (1.0 - errors.relative) - error
+        lift = known - error
         lifts[a] = -rounded_up(-lift)
-        rise = 2.0 * errors.relative * length + 2.0 * error + abs(lift) * 2.0**-21
+        # The norm is lower than the length less its error.
+        rise = length * (1.0 + errors.relative) - known + 2.0 * error
+        rise += abs(lift) * 2.0**-21
         rises[a] = rounded_up(rise * (1.0 + 2.0**-20) + 1e-36)
     for a in range(n_rows, -(-n_rows // QUERIES) * QUERIES):
         lifts[a] = np.nan
@@ -278,18 +307,20 @@ def _bound_group(g, n_packs, others, limits, tile):  # type: ignore[no-untyped-d
     that while they multiply.
     """
     n_features = others.centers.shape[1]
-    n_parts = parts_of(n_features)
+    n_parts, n_pairs = parts_of(n_features), pairs_of(n_features)
     if n_parts > 1:
         sum_parts(g, n_packs, n_parts - 1, n_features, others, tile)
-    summed = (n_parts - 1) * n_features // n_parts
-    start, n_left = (g * n_features + summed) * LANES, n_features - summed
+    summed = (n_parts - 1) * n_pairs // n_parts
+    start, n_left = (g * n_pairs + summed) * LANES, n_pairs - summed
     masks, near = tile.masks, tile.near
     n_near, n_hits = _ZERO, 0
     for pack in range(n_packs):
         fetch_next(pack, n_packs, start, n_left, others)
         bound_pairs(
             tile.offsets, summed, others.groups, start, n_left, others.norms, g * LANES,
-            limits, tile.lifts, tile.limits, pack * QUERIES, tile.sums, masks, n_parts == 1,
+            limits, tile.scales, others.steps[g], tile.lifts, tile.spans,
+            others.roundings[g], tile.roundings, others.spans[g], tile.limits,
+            pack * QUERIES, tile.sums, masks, n_parts == 1,
         )  # fmt: skip
         for q in range(QUERIES):
             a = np.uintp(pack * QUERIES + q)
@@ -334,6 +365,8 @@ def _put_away(  # type: ignore[no-untyped-def]
     """
     hits, sums = tile.hits, tile.sums
     spread = rounded_up(group_error(g, others.block, errors) * (1.0 + 2.0**-20))
+    slightly_more = np.float32(1.0 + 2.0**-20)
+    rounding, span = others.block.roundings[g], others.block.spans[g]
     n_places = own.reservoirs.keys.shape[1]
     base = 0 if is_same else first
     least = first if is_same else -TILE_ROWS  # in one block, pairs with a later row
@@ -344,7 +377,8 @@ def _put_away(  # type: ignore[no-untyped-def]
         i, r = np.uintp(first) + a, np.uintp(first - base) + a
         total = sums[hit]
         total = total if np.intp(place) > least + np.intp(a) else np.float32(np.nan)
-        rise = (tile.rises[a] + spread) * np.float32(1.0 + 2.0**-22)
+        off = tile.spans[a] * rounding + tile.roundings[a] * span
+        rise = (tile.rises[a] + spread + np.float32(2.0) * off) * slightly_more
         bits = _upper_bits(total, rise) << _HALF
         n_own = _append(
             r, total, rise, tile.limits[a], bits | np.uint64(place), own.reservoirs

@@ -18,7 +18,8 @@ from lpe_dask.kernels.numba_internals import data_of, shape_of
 
 WORD = ir.IntType(64)
 FLOAT, DOUBLE = ir.FloatType(), ir.DoubleType()
-_BYTES = {FLOAT: 4, DOUBLE: 8, ir.IntType(32): 4}
+SHORT, SUM = ir.IntType(16), ir.IntType(32)
+_BYTES = {FLOAT: 4, DOUBLE: 8, SHORT: 2, SUM: 4}
 _FLOAT_BYTES = 4
 
 #: Numbers that are moved at a time for another one.

@@ -1,9 +1,9 @@
 """How many pairs are compared in registers at a time: as many as a processor has room for.
 
 Beside its sums, ``queries`` times ``width`` of them, a filter needs registers for ``width``
-reference rows and for a coordinate of a query. Sums that do not fit are stored and loaded
-at each feature, which takes three times as long as the arithmetic. No result depends on the
-form.
+reference rows and for two coordinates of a query. Sums that do not fit are stored and
+loaded at each feature, which takes three times as long as the arithmetic. No result depends
+on the form.
 """
 
 from __future__ import annotations
@@ -29,27 +29,35 @@ class SimdProfile:
         Reference rows that are compared at a time; a divisor of 64.
     queries : int
         Queries that they are compared with.
+    lanes : int
+        Sums of a register.
+    product : str, optional
+        What multiplies whole numbers of 16 bits and adds them up in twos, as LLVM names it;
+        None: it has to find out itself.
     """
 
     features: frozenset[str]
     width: int
     queries: int
+    lanes: int = 4
+    product: str | None = None
 
 
 #: By name, best first. All but "neon" were measured beside other widths and numbers of
 #: queries; of "neon" only the assembly was looked at.
 SIMD_PROFILES = {
-    # 32 registers of 16 numbers: 24 for sums, 4 for rows. A coordinate needs none, as it is
-    # repeated from memory by the instruction that multiplies it.
-    "avx512": SimdProfile(frozenset({"avx512f"}), 64, 6),
-    # 16 registers of 8 numbers: 12 for sums, 2 for rows, 1 for a coordinate.
-    "avx2": SimdProfile(frozenset({"avx2", "fma"}), 16, 6),
-    # 32 registers of 4 numbers: 24 for sums, 4 for rows, 2 for six coordinates, each of
-    # which the instruction that multiplies picks for itself.
+    # 32 registers of 16 sums: 24 for these, 4 for rows. Where there is an instruction that
+    # multiplies and adds up (VNNI), LLVM takes it.
+    "avx512": SimdProfile(
+        frozenset({"avx512f", "avx512bw"}), 64, 6, 16, "llvm.x86.avx512.pmaddw.d.512"
+    ),
+    # 16 registers of 8 sums: 12 for these, 2 for rows, 1 for a query, 1 for products.
+    "avx2": SimdProfile(frozenset({"avx2", "fma"}), 16, 6, 8, "llvm.x86.avx2.pmadd.wd"),
+    # 32 registers of 4 sums: 24 for these, 4 for rows.
     "neon": SimdProfile(frozenset({"neon"}), 16, 6),
-    # Without fused multiplication a product needs a register, too: 10 for sums.
-    "avx": SimdProfile(frozenset({"avx"}), 16, 5),
-    # The same with 4 numbers each. Also what processors unknown to this table get.
+    # 16 registers of 4 sums: 10 for these, 2 for rows, 1 for a query, 1 for products.
+    "avx": SimdProfile(frozenset({"avx"}), 8, 5, product="llvm.x86.sse2.pmadd.wd"),
+    # The same. Also what processors unknown to this table get.
     "sse": SimdProfile(frozenset(), 8, 5),
 }
 

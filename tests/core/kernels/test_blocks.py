@@ -25,10 +25,13 @@ def _rows_by_cell(block):
 
 
 def _lanes(block):
-    """Return the points of all groups, row by row."""
+    """Return the points of all groups, as whole numbers times their steps, row by row."""
     n_features = block.rows.shape[1]
-    groups = block.groups.reshape(-1, n_features, LANES)
-    return groups.transpose(0, 2, 1).reshape(-1, n_features)
+    groups = block.groups.reshape(len(block.steps), -1, LANES, 2)
+    whole = groups.swapaxes(1, 2).reshape(len(block.steps), LANES, -1)
+    assert not whole[:, :, n_features:].any()
+    lanes = whole[:, :, :n_features] * block.steps[:, None, None].astype(float)
+    return lanes.reshape(-1, n_features)
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
@@ -42,7 +45,6 @@ def test_build__describes_the_points_of_each_cell(name, sample, algorithm):
     n_rows = len(rows)
 
     lanes = _lanes(block)
-    squares = (lanes.astype(float) ** 2).sum(axis=1)
     is_far = np.isneginf(block.norms[:n_rows])
     np.testing.assert_array_equal(np.sort(block.numbers), np.arange(n_rows))
     np.testing.assert_array_equal(block.rows, rows[block.numbers])
@@ -51,13 +53,25 @@ def test_build__describes_the_points_of_each_cell(name, sample, algorithm):
     for cell, run in enumerate(_rows_by_cell(block)):
         offsets = points[run] - block.centers[cell]
         far = is_far[run]
-        np.testing.assert_array_equal(lanes[run][~far], offsets[~far].astype(np.float32))
-        assert (block.norms[run] <= squares[run] + TINY).all()
-        assert (block.norms[run][~far] >= squares[run][~far] * 0.99 - 1e-37).all()
+        with np.errstate(over="ignore"):
+            moved = np.where(far[:, None], 0, offsets).astype(np.float32).astype(float)
+        squares = (moved**2).sum(axis=1)
+        steps, roundings, spans = (
+            np.repeat(of.astype(float), LANES)[run]
+            for of in (block.steps, block.roundings, block.spans)
+        )
+        off = np.sqrt(((lanes[run] - moved) ** 2).sum(axis=1))
+        assert (off <= roundings).all()
+        assert (roundings <= steps * np.sqrt(rows.shape[1] + 3) / 2 * 1.01).all()
+        assert (np.sqrt(squares) <= spans).all()
+        # As long as 16 bits allow.
+        assert ((steps == 2.0**-60) | (spans >= 2**14 * 0.99 * steps)).all()
+        assert (block.norms[run] <= squares + TINY).all()
+        assert (block.norms[run][~far] >= squares[~far] * 0.99 - 1e-37).all()
         longest = np.repeat(block.longest, LANES)[run]
         assert (longest[far] == np.inf).all()
         assert not lanes[run][far].any()  # float32 would not hold them
-        assert (squares[run] <= longest + TINY).all()
+        assert (squares <= longest + TINY).all()
         assert (block.lows[cell] <= offsets).all()
         assert (block.highs[cell] >= offsets).all()
         own_reaches = (points[run][~far] ** 2).sum(axis=1)

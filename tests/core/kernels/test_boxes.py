@@ -22,10 +22,13 @@ def _take_nearer_box(singles, start, low, high, gaps, lowered, places, place):
 
 
 @njit
-def _move_to_center(points, i, centers, lows, highs, cell, n_numbers, offsets, r):
-    return boxes.move_to_center(
-        points, i, centers, lows, highs, cell, n_numbers, offsets, r
-    )
+def _move_to_center(points, i, centers, lows, highs, cell, n_numbers, moved):
+    return boxes.move_to_center(points, i, centers, lows, highs, cell, n_numbers, moved)
+
+
+@njit
+def _round_offset(moved, n_numbers, per_step, offsets, r):
+    boxes.round_offset(moved, n_numbers, per_step, offsets, r)
 
 
 @njit
@@ -101,17 +104,31 @@ def test_move_to_center__gives_offset_length_and_gap(n_numbers):
     centers = _lattice(rng, 3, n_features).astype(float)
     lows = _lattice(rng, 3, n_features)
     highs = lows + np.abs(_lattice(rng, 3, n_features))
-    offsets = np.full((4, n_features + 3), 7.0, np.float32)
+    moved = np.full(n_features, 7.0, np.float32)
 
-    square, gap = _move_to_center(points, 4, centers, lows, highs, 1, n_numbers, offsets, 2)
+    square, gap = _move_to_center(points, 4, centers, lows, highs, 1, n_numbers, moved)
 
     offset = (points[4] - centers[1])[:n_numbers]
     of_box = lows[1, :n_numbers], highs[1, :n_numbers]
     beyond = np.maximum(np.maximum(of_box[0] - offset, offset - of_box[1]), 0)
-    np.testing.assert_array_equal(offsets[2, :n_numbers], -2 * offset)
+    np.testing.assert_array_equal(moved[:n_numbers], offset)
     assert (square, gap) == ((offset**2).sum(), (beyond**2).sum())
-    assert (np.delete(offsets, 2, axis=0) == 7.0).all()
-    assert (offsets[2, n_numbers:] == 7.0).all()
+    assert (moved[n_numbers:] == 7.0).all()
+
+
+@pytest.mark.parametrize("n_numbers", [1, 7, 8, 9, 16, 19])
+def test_round_offset__gives_the_nearest_whole_numbers(n_numbers):
+    rng = np.random.default_rng(n_numbers)
+    moved = (1000 * rng.standard_normal(n_numbers + 1)).astype(np.float32)
+    moved[0] = 40_000 / 8  # beyond 16 bits
+    offsets = np.full((4, n_numbers + 1), 7, np.int16)
+
+    _round_offset(moved, n_numbers, np.float32(8), offsets, 2)
+
+    expected = np.clip(np.rint(8.0 * moved.astype(float)), -32767, 32767)[:n_numbers]
+    np.testing.assert_array_equal(offsets[2, :n_numbers], expected)
+    assert offsets[2, n_numbers] == 7
+    assert (np.delete(offsets, 2, axis=0) == 7).all()
 
 
 @pytest.mark.parametrize("size", [16, 48])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import definitions
 from choosing import mostly_dealt, mostly_paired
-from lpe_dask.kernels.filters import FEATURES_AT_ONCE
+from lpe_dask.kernels.filters import PAIRS_AT_ONCE
 from search_checks import check_searches, fold_needed, with_codes
 from searching import (
     EXACT,
@@ -162,7 +162,8 @@ def test_searches__take_any_number_of_queries(algorithm, n_queries):
     check_searches(algorithm, rows, queries, n_neighbors=[4], radii=[1.0])
 
 
-PARTS = EXACT, [1, FEATURES_AT_ONCE - 1, FEATURES_AT_ONCE, FEATURES_AT_ONCE + 1, 300]
+AT_ONCE = 2 * PAIRS_AT_ONCE
+PARTS = EXACT, [1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 600]
 
 
 @pytest.mark.parametrize(("algorithm", "n_features"), mostly_dealt(*PARTS))
