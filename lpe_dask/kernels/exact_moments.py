@@ -209,7 +209,12 @@ def _whole_numbers(columns: NDArray[np.float64]) -> tuple[int, list[list[int]]]:
 def _shortened(
     exponent: int, sums: Sequence[int], products: Sequence[int]
 ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Return the same with the largest exponent, so that whole numbers are short."""
+    """Return the same with the largest exponent, so that whole numbers are short.
+
+    0 where all of them are, as then any one would do.
+    """
+    if not any((*sums, *products)):
+        return 0, tuple(sums), tuple(products)
     least = chain(
         (_trailing_zeros(whole) for whole in sums if whole),
         (_trailing_zeros(whole) // 2 for whole in products if whole),
