@@ -62,9 +62,9 @@ SAMPLE_EVERY = 16
 MIN_SAMPLED_NEIGHBORS = 48
 
 #: Columns from which on each pair is summed once for both of its rows, and work, which has
-#: to be worth another kernel: measured 1.2 times as fast with 16 columns, 1.3 with 32, 1.5
-#: with 62 and 1.9 with 200.
-MIN_PAIR_FEATURES, MIN_PAIR_WORK = 32, 6e9
+#: to be worth another kernel: measured .8 times as fast with 32 columns, 1.1 with 62, 1.5
+#: with 200 and 1.8 with 768 with AVX-512, and 1.4 with 62 with AVX2.
+MIN_PAIR_FEATURES, MIN_PAIR_WORK = 48, 6e9
 
 #: Work of a thread up to which rows need not be kept before all are known: about a minute.
 MAX_UNKEPT_WORK = 1e13
