@@ -33,6 +33,7 @@ for kind in (
     model.score_samples(queries)
     if "graph" not in kind:
         model.explain(queries[:2])
+LPE(algorithm="brute", calibration="loo").fit(rng.standard_normal((20_000, 60)))
 print(len(compilation.compiler.ready), len(compiled.buffer))
 """
 
