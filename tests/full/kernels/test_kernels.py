@@ -33,7 +33,8 @@ for kind in (
     model.score_samples(queries)
     if "graph" not in kind:
         model.explain(queries[:2])
-LPE(algorithm="brute", calibration="loo").fit(rng.standard_normal((20_000, 60)))
+wide = rng.standard_normal((20_000, 60))
+LPE(algorithm="brute", calibration="loo", n_neighbors=5).fit(wide)
 print(len(compilation.compiler.ready), len(compiled.buffer))
 """
 
