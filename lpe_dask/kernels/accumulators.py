@@ -274,10 +274,17 @@ class KNearestAccumulator(_State):
         self._limits = self._found.limits
 
     @staticmethod
-    def tile_bytes(n_features: int, n_neighbors: int) -> int:
-        """Return the bytes of a tile, with the candidates of its queries."""
-        n_places, sums = 2 * max(n_neighbors, 64), 2 * LANES * 4
-        return TILE_ROWS * (8 * n_places + 20 * n_features + sums + 96)
+    def tile_bytes(n_features: int, n_neighbors: int, block_rows: int) -> int:
+        """Return the bytes of a tile, with the candidates of its queries.
+
+        And with the boxes of the cells of a block of ``block_rows`` rows, as of the fewest.
+        """
+        n_places = n_neighbors + max(n_neighbors, LANES)  # `nearest.reservoir_size`
+        n_sorted = min(n_neighbors + 15, LANES)  # `nearest.MAX_SORTED`
+        query_bytes = 8 * n_places + 4 * n_sorted + 8 * LANES + 12 * n_features + 160
+        sorting = 24 * n_places + 16 * n_neighbors
+        n_cells = block_rows // LANES + LANES
+        return TILE_ROWS * query_bytes + sorting + n_cells * (16 * n_features + 64)
 
     def guess(self, other: KNearestAccumulator) -> None:
         """Take the limits of a search among a sample, for fewer neighbors, as a guess.

@@ -228,13 +228,16 @@ class Block(NamedTuple):
         return -(-n_rows // LANES) * LANES
 
     @staticmethod
-    def row_bytes(n_features: int) -> float:
+    def row_bytes(n_features: int, n_codes: int = 0) -> float:
         """Return the bytes of a row, with its share of cells of the fewest rows.
 
-        The row in float64, its offset from the center of its cell, its number and its norm;
-        centers and boxes of cells. Boxes of groups take less than those of such cells.
+        The row in float64, its offset from the center of its cell in twos, its number and
+        its norm; what is known of its group; centers and boxes of cells. Boxes of groups
+        take less than those of such cells.
         """
-        return 8 * (n_features + 1) + 4 * (n_features + 2) + _cell_bytes(n_features) / LANES
+        offsets = 2 * (n_features - n_codes + 1) + 4 * n_codes
+        shared = 16 + _cell_bytes(n_features)
+        return 8 * (n_features + 1) + offsets + 4 + shared / LANES
 
     @staticmethod
     def extra_bytes(n_features: int) -> int:

@@ -236,7 +236,7 @@ class FitPlan:
         return ProblemSize(
             n_reference, preparation.n_prepared(n_features), self.statistic,
             graph_params(metric, given, n_reference), self.division.n_calibration,
-            n_input_features=n_features, **reading,
+            n_input_features=n_features, n_codes=preparation.n_codes, **reading,
         )  # fmt: skip
 
     @property

@@ -184,7 +184,9 @@ class MemoryEstimate:
         copy of the query rows that are the task's share of one.
         """
         plan, shape = self.plan, self.plan.shape
-        tile = KNearestAccumulator.tile_bytes(shape.n_features, shape.n_listed_neighbors)
+        tile = KNearestAccumulator.tile_bytes(
+            shape.n_features, shape.n_listed_neighbors, plan.largest_block_rows
+        )
         share = plan.task_rows * (shape.n_features + 1) * FLOAT_BYTES
         blocks = 2 * block_bytes(plan) + share if plan.is_spooled else 0
         if plan.is_spooled and shape.is_indexed:
@@ -327,7 +329,7 @@ def _blocks_bytes(plan: SearchPlan, n_rows: int, n_blocks: int) -> int:
     """Return the bytes of blocks of so many rows."""
     n_features = plan.shape.n_features
     extra = n_blocks * Block.extra_bytes(n_features)
-    return n_rows * reference_row_bytes(n_features) + extra
+    return n_rows * reference_row_bytes(n_features, plan.shape.n_codes) + extra
 
 
 def _mebibytes(n_bytes: int) -> str:

@@ -182,6 +182,8 @@ class ProblemSize:
         Whether blocks have indexes, along which a search may miss neighbors.
     n_input_features : int, optional
         Columns of the input; None: as many.
+    n_codes : int
+        How many of the prepared columns are codes.
     """
 
     n_reference: int
@@ -195,6 +197,7 @@ class ProblemSize:
     reads_frame: bool = False
     is_indexed: bool = False
     n_input_features: int | None = None
+    n_codes: int = 0
 
     @property
     def n_read_features(self) -> int:
@@ -395,7 +398,7 @@ def plan_search(
         # all are busy while they are made, or a divisor, so that all have as many tasks:
         # the largest of which a block has about the least rows or more.
         max_bytes = min(MAX_BLOCK_BYTES, memory_limit // (64 * threads))
-        most = max_bytes // reference_row_bytes(shape.n_features)
+        most = max_bytes // reference_row_bytes(shape.n_features, shape.n_codes)
         worth = 4 * n_reference // (3 * _least_block_rows(shape))
         counts = range(1, min(worth, n_threads) + 1)
         n_even = max((n for n in counts if n_threads % n == 0), default=1)
@@ -409,7 +412,8 @@ def plan_search(
     row_bytes = pass_row_bytes(shape)
     max_bytes, parts = PASS_BYTES, 16
     if shape.is_spooled:  # each pass reads all blocks, and has two of them at a time
-        max_bytes = max(max_bytes, block_rows * reference_row_bytes(shape.n_features))
+        row_bytes_of_block = reference_row_bytes(shape.n_features, shape.n_codes)
+        max_bytes = max(max_bytes, block_rows * row_bytes_of_block)
         parts = 18
     pass_bytes = min(max_bytes, memory_limit // (parts * threads))
     pass_rows = max(1, min(MAX_TASK_ROWS, pass_bytes // row_bytes))
@@ -438,9 +442,10 @@ def share_of(n_rows: int, share: int, n_shares: int) -> slice:
     return slice(n_rows * share // n_shares, n_rows * (share + 1) // n_shares)
 
 
-def reference_row_bytes(n_features: int) -> int:
+def reference_row_bytes(n_features: int, n_codes: int = 0) -> int:
     """Return the bytes of a row in a block, with its share of the cells and samples."""
-    return math.ceil(Block.row_bytes(n_features) * (SAMPLE_EVERY + 1) / SAMPLE_EVERY)
+    row_bytes = Block.row_bytes(n_features, n_codes)
+    return math.ceil(row_bytes * (SAMPLE_EVERY + 1) / SAMPLE_EVERY)
 
 
 def index_row_bytes(n_features: int) -> int:

@@ -85,6 +85,7 @@ class StoredReference:
             n_rows, space.preparation.n_prepared(self.n_input_features), self.statistic,
             self.graph_params, calibration_rows, -(-max(self.block_rows) // largest),
             is_indexed=space.is_indexed, n_input_features=self.n_input_features,
+            n_codes=space.preparation.n_codes,
         )  # fmt: skip
         blocks = [(files[_block_name(i)], n) for i, n in enumerate(self.block_rows)]
         if shape.graph_neighbors > 0:

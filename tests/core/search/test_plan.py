@@ -1,6 +1,7 @@
 import math
 import pickle
 import tracemalloc
+from dataclasses import replace
 
 import dask
 import dask.array as da
@@ -13,7 +14,15 @@ from scipy.sparse.csgraph import dijkstra
 
 import definitions
 from choosing import mostly_paired
-from lpe_dask.kernels import blocks, neighbor_graph, simd, walks
+from lpe_dask.kernels import (
+    KNearestAccumulator,
+    blocks,
+    bounds,
+    nearest,
+    neighbor_graph,
+    simd,
+    walks,
+)
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join
 from lpe_dask.search.blocks import packing
@@ -333,6 +342,7 @@ def test_pack_bytes__bounds_what_packing_allocates(algorithm, kind, n_features):
     preparation = Preparation(scaling, np.eye(n_features))
     if kind == "codes":
         preparation = preparation_of_codes(n_features)
+        cut = replace(cut, shape=replace(cut.shape, n_codes=preparation.n_codes))
     assert preparation.n_prepared(n_read) == n_features
     sample = preparation.apply(rows[:1000])
     basis = ALGORITHMS[algorithm].basis(
@@ -345,6 +355,24 @@ def test_pack_bytes__bounds_what_packing_allocates(algorithm, kind, n_features):
 
     assert peak + rows.nbytes <= MemoryEstimate(cut).pack
     assert 0.8 * block_bytes(cut) <= held.__sizeof__() <= block_bytes(cut)
+
+
+@pytest.mark.usefixtures("compiled_kernels")
+@pytest.mark.parametrize("n_neighbors", [1, 20, 65, 4000])
+@pytest.mark.parametrize(("n_features", "n_codes"), [(2, 0), (8, 7), (64, 20), (200, 0)])
+def test_tile_bytes__bound_a_tile_and_its_reservoirs(n_features, n_codes, n_neighbors):
+    """What kernels allocate, which is not traced."""
+    rows = np.random.default_rng(0).integers(0, 9, (6000, n_features)).astype(float)
+    basis = ALGORITHMS["pruned"].basis(rows[:1000], None, n_codes)
+    space = Space("pruned", Preparation(), basis)
+    block, queries = space.pack(rows, np.arange(6000)).block, space.tiles(rows[:300])
+    tile = bounds.empty_tile(block, queries.arrays)
+    reservoir = nearest._empty_reservoir(n_neighbors)
+
+    taken = sum(array.nbytes for array in (*tile, *reservoir))
+
+    said = KNearestAccumulator.tile_bytes(n_features, n_neighbors, 6000)
+    assert 0.5 * said <= taken <= said
 
 
 @pytest.mark.usefixtures("compiled_kernels")  # without numba, a process takes less
