@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.kernels import Moments
+from lpe_dask.model import measured_vectors
 from lpe_dask.model.audit import Audit, Sample, sample_of
 from lpe_dask.model.calibration_split import (
     INCLUDES_SELF,
@@ -61,7 +62,6 @@ from lpe_dask.model.lpe_parameters import (
     neighbors_by_rule,
     radius_by_rule,
 )
-from lpe_dask.model.measured_vectors import are_many
 from lpe_dask.model.nominal_scores import NominalScores
 from lpe_dask.model.persistence.checkpoint import (
     Checkpoint,
@@ -233,11 +233,22 @@ class FitPlan:
         ``n_features`` are those of the input, which the preparation may make more.
         """
         metric, given = self.parameters["metric"], self.parameters["metric_params"]
+        n_calibration, n_ordered = self.division.n_calibration, None
+        if self.are_statistics_stored:
+            n_ordered = min(n_calibration, measured_vectors.TASK_NUMBERS)
         return ProblemSize(
             n_reference, preparation.n_prepared(n_features), self.statistic,
-            graph_params(metric, given, n_reference), self.division.n_calibration,
-            n_input_features=n_features, n_codes=preparation.n_codes, **reading,
+            graph_params(metric, given, n_reference), n_calibration,
+            n_input_features=n_features, n_codes=preparation.n_codes,
+            ordered_rows=n_ordered, **reading,
         )  # fmt: skip
+
+    @property
+    def are_statistics_stored(self) -> bool:
+        """Whether the statistics of calibration rows go to storage, as they are many."""
+        is_weighed = self.parameters["anomaly_log_density"] is not None
+        is_plain = self.groups is None and not is_weighed
+        return is_plain and measured_vectors.are_many(self.division.n_calibration)
 
     @property
     def small_rows(self) -> NDArray[np.bool_] | None:
@@ -721,10 +732,7 @@ class _Search:
         tasks: Callable[[Any], list[Delayed]],
     ) -> NDArray[np.float64] | StoredVector:
         """Return the statistic of some of so many rows, or of all; computes."""
-        plan = self.plan
-        is_plain = plan.groups is None and plan.parameters["anomaly_log_density"] is None
-        n_measured = n_rows if numbers is None else len(numbers)
-        if is_plain and are_many(n_measured):
+        if self.plan.are_statistics_stored:
             return measure_to_storage(numbers, n_rows, tasks, self.checkpoint)
         return measure_with_checkpoint(numbers, n_rows, tasks, self.checkpoint)
 

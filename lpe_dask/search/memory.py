@@ -41,6 +41,10 @@ DICTIONARY_COPIES, DICTIONARY_BYTES = 4, 2 * 2**20
 #: One of local files, and of other workers (measured); some filesystems hold bytes twice.
 CALIBRATION_COPIES = 2
 
+#: Bytes of a row whose statistic a task puts in order, with others: numbers and statistics
+#: as they are read, together and sorted, and the order.
+ORDERED_ROW_BYTES = 60
+
 #: What pynndescent takes in a process that builds, imported and compiled (190 to 240 MiB
 #: measured).
 LIBRARY_BYTES = 256 * 2**20
@@ -163,7 +167,9 @@ class MemoryEstimate:
 
     @property
     def calibration(self) -> int:
-        """Of the statistics that p-values compare with, of which each worker has all."""
+        """Of the statistics that p-values compare with, if each worker has all of them."""
+        if self.plan.shape.ordered_rows is not None:
+            return 0
         n_rows = self.plan.shape.calibration_rows
         if n_rows is None:
             n_rows = self.plan.shape.n_reference
@@ -261,7 +267,8 @@ class MemoryEstimate:
         max_rows = plan.threads * plan.largest_block_rows
         of_block = max(self.pack, self.build)
         shared = -(-of_block * plan.shape.n_reference // max_rows)
-        return max(self.join, min(of_block, shared), self.merge)
+        order = ORDERED_ROW_BYTES * (plan.shape.ordered_rows or 0)
+        return max(self.join, min(of_block, shared), self.merge, order)
 
     @property
     def process(self) -> int:

@@ -184,6 +184,9 @@ class ProblemSize:
         Columns of the input; None: as many.
     n_codes : int
         How many of the prepared columns are codes.
+    ordered_rows : int, optional
+        Where the statistics of calibration rows are on storage, and workers look them up
+        there: of how many a task puts in order. None: each worker has all of them.
     """
 
     n_reference: int
@@ -198,6 +201,7 @@ class ProblemSize:
     is_indexed: bool = False
     n_input_features: int | None = None
     n_codes: int = 0
+    ordered_rows: int | None = None
 
     @property
     def n_read_features(self) -> int:

@@ -115,6 +115,8 @@ def _read(manifest: Manifest, folder: str, url: str) -> Fitted:
         stored = replace(stored, space=groups.in_space(stored.space))
     n_input = division.n_rows + manifest.n_dropped
     calibration = _calibration(files, manifest, groups)
+    looks_up = isinstance(calibration.values, SortedVector)
+    n_held = 0 if looks_up else len(calibration.values)
     nominal: StoredFile | StoredVector | None = files.get(NOMINAL_NAME)
     if (n_files := manifest.vectors.nominal) is not None:
         nominal = load_vector(files, NOMINAL, n_files, n_input)
@@ -125,7 +127,7 @@ def _read(manifest: Manifest, folder: str, url: str) -> Fitted:
         columns=columns_from_json(manifest.feature_names_in),
         n_dropped=manifest.n_dropped,
         offset=manifest.offset,
-        reference=stored.load(files, len(calibration.values)),
+        reference=stored.load(files, n_held),
         calibration=calibration,
         nominal_scores=StoredNominalScores(
             nominal,

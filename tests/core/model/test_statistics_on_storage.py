@@ -18,10 +18,14 @@ from distributed import Client
 import lpe_dask
 from lpe_dask import LPE
 from lpe_dask.model import measured_vectors, sorted_vectors
+from lpe_dask.model.fitting import FitPlan
+from lpe_dask.model.lpe_parameters import PARAMETERS
 from lpe_dask.model.measured_vectors import MeasuredFile, spread, vector_of_files
 from lpe_dask.model.sorted_vectors import Run, ascending
+from lpe_dask.search import MemoryEstimate, Preparation
+from lpe_dask.search.memory import ORDERED_ROW_BYTES
 from lpe_dask.storage import SortedVector, SpooledNumbers, StoredVector, VectorPart, vectors
-from lpe_dask.tasks import shared_folder, transfer
+from lpe_dask.tasks import Workers, shared_folder, transfer
 from problems import lattice
 from processes import local_cluster
 from waiting import eventually
@@ -339,6 +343,50 @@ def test_tasks_and_files__of_a_billion_rows_are_few(monkeypatch):
     assert sum(run.firsts.nbytes for run in runs) < 2 * 2**20
     assert sum(len(pickle.dumps(cut)) for cut in cuts) < 2**20
     assert len(pickle.dumps(StoredVector.of(parts))) < 2**20
+
+
+def test_plan__of_a_billion_rows_fits_into_small_workers(monkeypatch):
+    """No worker has all statistics, as it looks them up; with a weight each has."""
+    monkeypatch.undo()
+    parameters = {name: of.default for name, of in PARAMETERS.items()}
+
+    def estimate(n_rows, **changed):
+        plan = FitPlan.of(parameters | {"n_neighbors": 20} | changed, n_rows, 8, 0)
+        shape = plan.shape(n_rows, 8, Preparation(), partition_rows=500_000)
+        return MemoryEstimate.of(shape, Workers(2, 1, 2 * 2**30))
+
+    estimate(10**9).check(2 * 2**30)
+    assert estimate(10**9).calibration == 0
+    assert estimate(10**6).calibration == 16 * 10**6
+    weighed = estimate(10**9, anomaly_log_density=len)
+    assert weighed.calibration == 16 * 10**9
+    assert not weighed.fits(2 * 2**30)
+
+
+def test_ordering__takes_what_is_planned_for_it(tmp_path, monkeypatch):
+    """By the row, of the task that holds most."""
+    n = 10**5
+    monkeypatch.undo()
+    numbers = np.random.default_rng(0).permutation(n)
+    halves = numbers[: n // 2], numbers[n // 2 :]
+    tasks = [measured_vectors._write_measured((of, of / 7), str(tmp_path)) for of in halves]
+    edges = measured_vectors.range_edges(n)
+
+    peak, url = _peak_bytes(lambda: measured_vectors._combine(tasks, edges, str(tmp_path)))
+    of_place, (part,) = _peak_bytes(
+        lambda: measured_vectors._place([url], 0, 0, n, str(tmp_path))
+    )
+    whole = StoredVector.of([part])
+    of_sort, run = _peak_bytes(
+        lambda: sorted_vectors._sort(whole, 0, n, str(tmp_path), 2**10)
+    )
+    ends = sorted_vectors._cuts([run])
+    of_merge, _ = _peak_bytes(
+        lambda: sorted_vectors._merge([run.url], ends[0], ends[-1], str(tmp_path))
+    )
+
+    shown = [round(of / n, 1) for of in (peak, of_place, of_sort, of_merge)]
+    assert 0.7 * ORDERED_ROW_BYTES < max(shown) <= ORDERED_ROW_BYTES, shown
 
 
 def test_numbers__are_spread_to_their_places(tmp_path):
