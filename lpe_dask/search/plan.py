@@ -31,6 +31,10 @@ LISTED_BYTES, GATHERED_BYTES = 64 * 2**20, 32 * 2**20
 #: what a lost worker leaves to be done again.
 MIN_TASK_ROWS, MAX_TASK_ROWS = 1024, 32_768
 
+#: Those where each task reads a spool: one of many rows reads hardly more of it than one of
+#: few. Of 43 blocks of 8 columns an eighth of one is near 17, and all of one near 22.
+MAX_SPOOL_TASK_ROWS = 2**19
+
 #: Tasks for each thread, so that the last ones to finish leave little idle.
 TASKS_PER_THREAD = 4
 
@@ -305,7 +309,7 @@ class SearchPlan:
         """Return into how many tasks each query partition is cut.
 
         Enough that all threads have work when there are few partitions; of
-        ``least_task_rows`` to `MAX_TASK_ROWS` each where the rows of the largest partition
+        ``least_task_rows`` to ``most_task_rows`` each where the rows of the largest partition
         are known.
 
         Examples
@@ -319,7 +323,7 @@ class SearchPlan:
         """
         shares = max(1, math.ceil(TASKS_PER_THREAD * n_threads / max(1, n_partitions)))
         if largest_partition is not None:
-            shares = max(shares, math.ceil(largest_partition / MAX_TASK_ROWS))
+            shares = max(shares, math.ceil(largest_partition / self.most_task_rows))
             worth = math.ceil(largest_partition / self.least_task_rows)
             shares = min(shares, max(1, worth))
         return shares
@@ -361,6 +365,11 @@ class SearchPlan:
     def least_task_rows(self) -> int:
         """Query rows that are worth a task: where each reads a spool, a whole pass."""
         return max(MIN_TASK_ROWS, self.pass_rows) if self.is_spooled else MIN_TASK_ROWS
+
+    @property
+    def most_task_rows(self) -> int:
+        """Query rows that are not too many for a task."""
+        return max(MAX_TASK_ROWS, self.pass_rows)
 
 
 def indexed_block_rows(n_reference: int, n_features: int) -> int:
@@ -409,18 +418,19 @@ def plan_search(
         even = -(-n_reference // n_even)
         block_rows = max(1, min(even, most))
     block_rows = Block.whole_groups(block_rows)
+    row_bytes, most_rows = pass_row_bytes(shape), MAX_TASK_ROWS
+    max_bytes, parts = PASS_BYTES, 16
+    if shape.is_spooled:  # each pass reads all near blocks, and has two of them at a time
+        row_bytes_of_block = reference_row_bytes(shape.n_features, shape.n_codes)
+        max_bytes = max(max_bytes, block_rows * row_bytes_of_block)
+        parts = 7
+        most_rows = max(MAX_TASK_ROWS, min(block_rows, MAX_SPOOL_TASK_ROWS))
+    pass_bytes = min(max_bytes, memory_limit // (parts * threads))
+    pass_rows = max(1, min(most_rows, pass_bytes // row_bytes))
     n_tasks = min(TASKS_PER_THREAD * n_threads, -(-n_reference // MIN_TASK_ROWS))
     if n_tasks > n_threads:
         n_tasks -= n_tasks % n_threads  # as many for each thread
-    task_rows = min(MAX_TASK_ROWS, -(-n_reference // n_tasks))
-    row_bytes = pass_row_bytes(shape)
-    max_bytes, parts = PASS_BYTES, 16
-    if shape.is_spooled:  # each pass reads all blocks, and has two of them at a time
-        row_bytes_of_block = reference_row_bytes(shape.n_features, shape.n_codes)
-        max_bytes = max(max_bytes, block_rows * row_bytes_of_block)
-        parts = 18
-    pass_bytes = min(max_bytes, memory_limit // (parts * threads))
-    pass_rows = max(1, min(MAX_TASK_ROWS, pass_bytes // row_bytes))
+    task_rows = min(max(MAX_TASK_ROWS, pass_rows), -(-n_reference // n_tasks))
     return SearchPlan(
         shape, block_rows, min(Block.whole_groups(task_rows), block_rows), pass_rows,
         threads, bool(shape.is_spooled),
@@ -467,7 +477,7 @@ def pass_row_bytes(shape: ProblemSize) -> int:
     n_neighbors = shape.n_listed_neighbors
     nearest = n_neighbors + n_neighbors // 4 + 7 * shape.graph_neighbors
     beam = BeamAccumulator.query_bytes(n_neighbors) if shape.is_indexed else 0
-    return (8 * shape.n_features + nearest + 24) * FLOAT_BYTES + beam
+    return (6 * shape.n_features + nearest + 32) * FLOAT_BYTES + beam
 
 
 def listing_pass_rows(n_features: int, n_neighbors: int) -> int:
