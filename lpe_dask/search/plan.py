@@ -309,8 +309,8 @@ class SearchPlan:
         """Return into how many tasks each query partition is cut.
 
         Enough that all threads have work when there are few partitions; of
-        ``least_task_rows`` to ``most_task_rows`` each where the rows of the largest partition
-        are known.
+        ``least_task_rows`` to ``most_task_rows`` each where the rows of the largest
+        partition are known.
 
         Examples
         --------

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import definitions
 from lpe_dask.kernels.algorithms import ALGORITHMS
+from lpe_dask.search import locality
 from lpe_dask.search.blocks.packing import Space, pack_chunks, prepare_blocks
 from lpe_dask.search.blocks.spool_blocks import sample_url
 from lpe_dask.search.join import JoinInputs, JoinSpec, join, self_join
@@ -285,6 +286,42 @@ def test_regions__are_the_nearest_and_do_not_depend_on_other_points(
     squares = (gaps**2).sum(axis=2)
     of_regions = squares[np.arange(len(queries)), regions]
     np.testing.assert_allclose(of_regions, squares.min(axis=1))
+
+
+@given(data=st.data(), points=point_sets(max_rows=40), n_boxes=st.integers(1, 90))
+def test_regions__of_boxes_that_overlap_are_the_first_of_the_nearest(data, points, n_boxes):
+    """In whatever order they are; as are the boxes of blocks."""
+    corners = np.random.default_rng(data.draw(st.integers(0, 9))).choice(
+        points, (2, n_boxes)
+    )
+    lows, highs = corners.min(axis=0), corners.max(axis=0)
+
+    regions = regions_of(points, (lows, highs))
+
+    with np.errstate(over="ignore"):
+        gaps = points[:, None] - np.clip(points[:, None], lows, highs)
+        squares = np.einsum("ijk,ijk->ij", gaps, gaps)
+    np.testing.assert_array_equal(regions, squares.argmin(axis=1))
+
+
+def test_regions__are_found_without_comparing_points_with_all(monkeypatch):
+    """With n boxes about the root of n a few times, not n."""
+    points = np.random.default_rng(0).standard_normal((20_000, 8))
+    counts, counted, squares_to = {}, [], locality._squares_to
+
+    def count_and_return(own, *box):
+        counted.append(len(own))
+        return squares_to(own, *box)
+
+    monkeypatch.setattr(locality, "_squares_to", count_and_return)
+    for n_regions in (8, 256, 2048):
+        counted.clear()
+        regions_of(points[:4000], learn_regions(points, n_regions))
+        counts[n_regions] = sum(counted) / 4000
+
+    assert counts[8] <= 8 + 2
+    assert counts[256] <= 5 * 16
+    assert counts[2048] <= 8 * 45
 
 
 @given(points=point_sets(max_rows=20), n_regions=st.integers(1, 30))
