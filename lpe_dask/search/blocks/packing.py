@@ -23,6 +23,7 @@ from lpe_dask.json_arrays import LEFT_OUT
 from lpe_dask.kernels import ALGORITHMS, Basis, Block, Index, QueryTiles
 from lpe_dask.search.blocks.held_rows import HeldRows
 from lpe_dask.search.blocks.in_memory import InMemoryBlock, InMemoryIndex, RowsByRegion
+from lpe_dask.search.blocks.merged_pieces import MERGED, Run, merged_pieces
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import Handles, SpoolFolder, handles_of
 from lpe_dask.search.groups import SearchGroups
@@ -187,10 +188,15 @@ def prepare_blocks(
     def make() -> list[Delayed]:
         if regions is None:
             return pack_chunks(source(), space, folder)
-        pieces = split_chunks(source(), space, regions, folder)
+        pieces, runs = split_chunks(source(), space, regions, folder), None
+        n_pieces = len(pieces)
         if not found:  # when they are made again, all comes from the rows
             pieces, *found[:] = sorted_pieces(pieces, entry, beside)
-        return build_region_blocks(pieces, found[0], space, folder, block_rows)
+        if entry is not None and folder is not None:
+            pieces, runs = merged_pieces(pieces, n_pieces, len(found[0]), entry)
+            if len(runs) > 1:
+                folder.remove_pieces()
+        return build_region_blocks(pieces, found[0], space, folder, block_rows, runs)
 
     if entry is None or folder is None:
         blocks = Blocks.of(make, with_chunks)
@@ -198,6 +204,7 @@ def prepare_blocks(
         return blocks
     blocks = Blocks.spooled(make(), entry, with_chunks)
     folder.remove_pieces()
+    folder.remove_pieces(MERGED)
     return blocks
 
 
@@ -283,6 +290,7 @@ def build_region_blocks(
     space: Space,
     folder: SpoolFolder | None,
     block_rows: int | None,
+    runs: list[Run] | None = None,
 ) -> list[Delayed]:
     """Return tasks that gather the rows of each region as blocks of up to ``block_rows``.
 
@@ -292,16 +300,19 @@ def build_region_blocks(
         Of pieces or `Handles` of them, in input order.
     sizes : ndarray of shape (n_regions,)
         Rows of each region in all pieces.
+    runs : list of Run, optional
+        Which pieces have the rows of which regions; None: all have some of all.
     """
     entered = to_task(space, "lpe-space")
     keys = [piece.key for piece in pieces]
     tasks = []
-    for region, size in enumerate(sizes.tolist()):
-        n_blocks = -(-size // (block_rows or max(1, size)))
-        for i in range(n_blocks):
-            which = share_of(size, i, n_blocks)
-            bounds = region, which.start, which.stop
-            tasks.append((_gather, keys, *bounds, entered.key, folder))
+    for run in runs or [Run(0, len(sizes), slice(None))]:
+        for region, size in enumerate(sizes[run.first : run.stop].tolist()):
+            n_blocks = -(-size // (block_rows or max(1, size)))
+            for i in range(n_blocks):
+                which = share_of(size, i, n_blocks)
+                bounds = run.pieces, region, which.start, which.stop
+                tasks.append((_gather, keys, *bounds, entered.key, folder))
     return new_tasks("pack", tasks, [*pieces, entered])
 
 
@@ -386,14 +397,15 @@ def _sizes(pieces: list[Any], start: int, stop: int) -> NDArray[np.int64]:
 
 def _gather(
     pieces: list[Any],
+    some: slice,
     region: int,
     start: int,
     stop: int,
     space: Space,
     folder: SpoolFolder | None,
 ) -> Any:
-    """Make a block of rows ``start`` to ``stop`` of a region, through all pieces."""
-    rows, numbers = gathered(handles_of(pieces), region, start, stop)
+    """Make a block of rows ``start`` to ``stop`` of a region, through some pieces."""
+    rows, numbers = gathered(handles_of(pieces)[some], region, start, stop)
     return pack_rows(rows, numbers, space, folder)
 
 

@@ -103,6 +103,15 @@ class SpooledPieces:
         with fsspec.open(self.url, "rb") as file:
             return read_region(ArrayFile(file).part, region, start, stop)
 
+    @retried
+    def read_run(self, first: int, stop: int) -> RowsByRegion:
+        """Return the rows of the regions from ``first`` to ``stop``."""
+        with fsspec.open(self.url, "rb") as file:
+            part = ArrayFile(file).part
+            starts = part(0, first, stop + 1)
+            rows, numbers = (part(i, starts[0], starts[-1]) for i in (2, 1))
+            return RowsByRegion(rows, numbers, starts - starts[0])
+
 
 @dataclass(frozen=True, slots=True)
 class SpooledRows:
@@ -176,9 +185,9 @@ class SpoolFolder:
         _write(url, held.index.arrays())
         return SpooledIndex(url)
 
-    def write_pieces(self, pieces: RowsByRegion) -> SpooledPieces:
+    def write_pieces(self, pieces: RowsByRegion, kind: str = "pieces") -> SpooledPieces:
         """Write the pieces of a partition, and return what reads them."""
-        url = f"{self.url}/pieces-{uuid4().hex}"
+        url = f"{self.url}/{kind}-{uuid4().hex}"
         _write(url, [pieces.starts, pieces.numbers, pieces.rows])
         return SpooledPieces(url)
 
@@ -188,9 +197,9 @@ class SpoolFolder:
         _write(url, [rows])
         return SpooledRows(url)
 
-    def remove_pieces(self) -> None:
+    def remove_pieces(self, kind: str = "pieces") -> None:
         """Remove the files of pieces; blocks have been made of them."""
-        self._remove("pieces-")
+        self._remove(f"{kind}-")
 
     def remove_rows(self) -> None:
         """Remove the files of rows that came; they have been measured."""
