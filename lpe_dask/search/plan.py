@@ -38,6 +38,13 @@ MAX_SPOOL_TASK_ROWS = 2**19
 #: Tasks for each thread, so that the last ones to finish leave little idle.
 TASKS_PER_THREAD = 4
 
+#: Rows of a task are more where there would be more tasks than these.
+MAX_TASKS = 8192
+
+#: Blocks in memory where they can be fewer than threads: each task depends on all of them,
+#: and to pack fewer in parallel saves less than that costs a scheduler.
+MAX_HELD_BLOCKS = 64
+
 #: Most bytes of one reference block.
 MAX_BLOCK_BYTES = 128 * 2**20
 
@@ -333,9 +340,9 @@ class SearchPlan:
     ) -> int | None:
         """Return how many tasks share the pairs of two blocks, where each is summed once.
 
-        Of blocks in memory whose K nearest are few, if there is one for each thread: all
-        have as many tasks, as of blocks in twos there are n / 2 (n - 1). None where each
-        row is measured by itself.
+        Of blocks in memory whose K nearest are few, if there is one for each thread or
+        there are many: all threads have as many tasks, as of blocks in twos there are
+        n / 2 (n - 1). None where each row is measured by itself.
 
         ``keeps_rows`` says whether rows are kept as soon as they are measured: of pairs
         summed once, none is before the last.
@@ -354,7 +361,7 @@ class SearchPlan:
             return None
         if shape.n_features < MIN_PAIR_FEATURES or shape.calibration_work < MIN_PAIR_WORK:
             return None
-        if n_blocks < n_threads:
+        if n_blocks < min(n_threads, MAX_HELD_BLOCKS):
             return None
         if keeps_rows and shape.calibration_work > MAX_UNKEPT_WORK * n_threads:
             return None
@@ -415,6 +422,8 @@ def plan_search(
         worth = 4 * n_reference // (3 * _least_block_rows(shape))
         counts = range(1, min(worth, n_threads) + 1)
         n_even = max((n for n in counts if n_threads % n == 0), default=1)
+        if len(counts) > MAX_HELD_BLOCKS and not shape.is_spooled:
+            n_even = MAX_HELD_BLOCKS
         even = -(-n_reference // n_even)
         block_rows = max(1, min(even, most))
     block_rows = Block.whole_groups(block_rows)
@@ -430,7 +439,8 @@ def plan_search(
     n_tasks = min(TASKS_PER_THREAD * n_threads, -(-n_reference // MIN_TASK_ROWS))
     if n_tasks > n_threads:
         n_tasks -= n_tasks % n_threads  # as many for each thread
-    task_rows = min(max(MAX_TASK_ROWS, pass_rows), -(-n_reference // n_tasks))
+    most_rows = max(MAX_TASK_ROWS, pass_rows, -(-n_reference // MAX_TASKS))
+    task_rows = min(most_rows, -(-n_reference // n_tasks))
     return SearchPlan(
         shape, block_rows, min(Block.whole_groups(task_rows), block_rows), pass_rows,
         threads, bool(shape.is_spooled),
