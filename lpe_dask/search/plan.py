@@ -370,8 +370,13 @@ class SearchPlan:
 
     @property
     def least_task_rows(self) -> int:
-        """Query rows that are worth a task: where each reads a spool, a whole pass."""
-        return max(MIN_TASK_ROWS, self.pass_rows) if self.is_spooled else MIN_TASK_ROWS
+        """Query rows that are worth a task: where each reads a spool, those of a pass.
+
+        But no more than would be too many elsewhere: all threads are to have some.
+        """
+        if not self.is_spooled:
+            return MIN_TASK_ROWS
+        return max(MIN_TASK_ROWS, min(self.pass_rows, MAX_TASK_ROWS))
 
     @property
     def most_task_rows(self) -> int:
