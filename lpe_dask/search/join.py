@@ -181,6 +181,15 @@ class JoinInputs:
         """The handles of the blocks, within a task."""
         return handles_of(self.blocks)
 
+    @property
+    def reads_for_all(self) -> bool:
+        """Whether blocks are read from a spool by plain searches, which can share them."""
+        search, is_plain = self.search, self.indexes is None
+        is_plain &= search.graph_neighbors is None and search.statistic.bound is None
+        if self.space.with_samples and sample_neighbors(search.n_listed_neighbors):
+            return False
+        return is_plain and isinstance(self.handles[0], SpooledBlock)
+
 
 def join(
     queries: da.Array, searched: JoinInputs, n_shares: int, numbers: da.Array | None = None
@@ -337,9 +346,43 @@ def _in_passes(
         taken = part if which is None else which[part]
         prepared, numbers = space.preparation.apply(rows[taken]), own[taken]
         of_pass = statistic[part]
-        for group in _groups(prepared, searched):
+        groups = list(_groups(prepared, searched))
+        if searched.reads_for_all:
+            _measure_by_blocks(prepared, numbers, groups, searched, of_pass)
+            continue
+        for group in groups:
             of_pass[group] = _label_or_measure(prepared[group], numbers[group], searched)
     return statistic
+
+
+def _measure_by_blocks(
+    prepared: NDArray[np.float64],
+    numbers: NDArray[np.int64],
+    groups: list[NDArray[np.int64]],
+    searched: JoinInputs,
+    statistic: NDArray[np.float64],
+) -> None:
+    """Fill the statistic of groups of rows; each block is read for all of them at once.
+
+    The block that a group is nearest to comes first: it says how far others may be.
+    """
+    space, handles = searched.space, searched.handles
+    tiles = [space.tiles(prepared[group], numbers[group]) for group in groups]
+    states = [searched.search.state(queries, space) for queries in tiles]
+    firsts = [next(iter(_nearest_first(of, handles, 0)), None) for of in tiles]
+    pairs = list(zip(states, firsts, strict=True))
+    for state, first in pairs:
+        if first is not None:
+            _fold(state, [first])
+    for handle in handles:
+        left = [state for state, first in pairs if first is not handle]
+        near = [state for state in left if state.may_need(handle.low, handle.high)]
+        if near:
+            block = handle.load()
+            for state in near:
+                state.fold(block)
+    for group, state in zip(groups, states, strict=True):
+        statistic[group] = state.finish()
 
 
 def _label_or_measure(

@@ -16,7 +16,7 @@ import definitions
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import locality
 from lpe_dask.search.blocks.packing import Space, pack_chunks, prepare_blocks
-from lpe_dask.search.blocks.spool_blocks import sample_url
+from lpe_dask.search.blocks.spool_blocks import SpooledBlock, sample_url
 from lpe_dask.search.join import JoinInputs, JoinSpec, join, self_join
 from lpe_dask.search.locality import by_nearest_box, learn_regions
 from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
@@ -233,6 +233,37 @@ def test_join__does_not_read_blocks_that_are_too_far(n_neighbors, tmp_path):
     assert n_left < len(handles)
     expected = definitions.knn_radii(queries, reference, n_neighbors)
     np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize(
+    "statistic", [Statistic(3, None), Statistic(3, None, aggregation="mean"),
+                  Statistic(None, 0.3), Statistic(None, 0.3, 2)],
+)  # fmt: skip
+def test_join__reads_each_block_once_or_twice_a_pass(statistic, tmp_path, monkeypatch):
+    """Though rows of a pass are near all of them, and each is near several."""
+    rng = np.random.default_rng(0)
+    reference, queries = rng.standard_normal((2000, 3)), rng.standard_normal((400, 3))
+    queries[7], queries[8] = np.nan, reference[5]
+    n_read, load = [], SpooledBlock.load
+
+    def counted(handle):
+        n_read.append(1)
+        return load(handle)
+
+    monkeypatch.setattr(SpooledBlock, "load", counted)
+    space = space_of(reference, "pruned")
+    held = blocks_of(chunked(reference, 500), space, n_regions=12)
+    entry = spool_at(str(tmp_path)).folder("blocks")
+    spooled = blocks_of(chunked(reference, 500), space, entry, n_regions=12)
+
+    found = []
+    for blocks, pass_rows in ((held, 400), (spooled, 200)):
+        asked = JoinInputs(blocks.tasks(), space, JoinSpec(statistic, pass_rows))
+        found.append(join(chunked(queries, 400), asked, 1).compute(scheduler="sync"))
+    expected, actual = np.minimum(found, statistic.enough or np.inf)
+
+    np.testing.assert_array_equal(actual, expected)
+    assert 2 * 12 <= len(n_read) <= 2 * 2 * 12  # in two passes
 
 
 @algorithms
