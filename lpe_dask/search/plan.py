@@ -437,10 +437,13 @@ def plan_search(
     if shape.is_spooled:  # each pass reads all near blocks, and has two of them at a time
         row_bytes_of_block = reference_row_bytes(shape.n_features, shape.n_codes)
         max_bytes = max(max_bytes, block_rows * row_bytes_of_block)
-        parts = 7
-        most_rows = max(MAX_TASK_ROWS, min(block_rows, MAX_SPOOL_TASK_ROWS))
+        parts = 18
+        if block_rows > MAX_TASK_ROWS:
+            parts, most_rows = 7, min(block_rows, MAX_SPOOL_TASK_ROWS)
     pass_bytes = min(max_bytes, memory_limit // (parts * threads))
     pass_rows = max(1, min(most_rows, pass_bytes // row_bytes))
+    if pass_rows > MIN_TASK_ROWS:  # a task of as many rows is not to have two
+        pass_rows -= pass_rows % Block.whole_groups(1)
     n_tasks = min(TASKS_PER_THREAD * n_threads, -(-n_reference // MIN_TASK_ROWS))
     if n_tasks > n_threads:
         n_tasks -= n_tasks % n_threads  # as many for each thread
