@@ -1,6 +1,6 @@
 r"""How many rows of one block are within a radius of each of some queries.
 
-    near queries x group --float32, 64 rows at a time--> surely within: bits counted
+    near queries x group --16 bits, 64 rows at a time--> surely within: bits counted
                                                     --> perhaps: float64 definition
 
 Where a number suffices, a query that has reached it is left out of the cells that follow.

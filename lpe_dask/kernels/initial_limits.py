@@ -57,6 +57,8 @@ def set_initial_limits(n_rows, n_near, first, queries, block, errors, found, til
         Its limits are changed.
     tile : Tile
     """
+    if n_near == 0:  # a code separates all rows
+        return
     n_own = find_own_cells(n_rows, n_near, block, tile)
     for rank in range(n_own):
         if tile.firsts[rank] < 0:
@@ -70,7 +72,10 @@ def set_initial_limits(n_rows, n_near, first, queries, block, errors, found, til
 
 @borrowing
 def lower_limits(n_listed, cell, first, block, errors, found, tile):  # type: ignore[no-untyped-def]
-    """Lower the limits of listed queries that have none by some rows of a cell."""
+    """Lower the limits of listed queries that have none by some rows of a cell.
+
+    Their thresholds have to be infinite: sums above them are not written.
+    """
     n_features = block.centers.shape[1]
     # Full groups alone: without a limit the sum to a row is always near, and so written.
     start, stop = block.starts[cell] // LANES, block.starts[cell + 1] // LANES
@@ -91,6 +96,8 @@ def lower_limits(n_listed, cell, first, block, errors, found, tile):  # type: ig
     least[:n_sums] = np.inf
     spread, rounding, span = 0.0, np.float32(0.0), np.float32(0.0)
     for g in range(start, stop):
+        if _has_gaps(g, block):
+            continue
         of_group = group_error(g, block, errors)
         spread = spread if spread > of_group else of_group  # noqa: FURB136 - NaN
         rounding, span = max(rounding, block.roundings[g]), max(span, block.spans[g])
@@ -114,6 +121,15 @@ def lower_limits(n_listed, cell, first, block, errors, found, tile):  # type: ig
         limit = rounded_up((total + offset) * errors.stretch)
         if limit < np.inf:
             found.limits[i] = np.float64(limit) if limit > 0.0 else 0.0
+
+
+@inlined
+def _has_gaps(g, block):  # type: ignore[no-untyped-def]
+    """Return whether a group has rows that are not measured, of which no sum is written."""
+    has_gaps = False
+    for place in range(g * LANES, (g + 1) * LANES):
+        has_gaps |= block.norms[place] != block.norms[place]  # NaN
+    return has_gaps
 
 
 @borrowing

@@ -1,6 +1,6 @@
 r"""The K nearest rows of one block to each of some queries: filter first, then measure.
 
-    near queries x group --float32, 64 rows at a time--> pairs that may matter
+    near queries x group --16 bits, 64 rows at a time--> pairs that may matter
         --upper bounds--> reservoir --K-th smallest bound--> limit for later pairs
         --at the end of a tile--> float64 definition --> K smallest
 

@@ -1,6 +1,6 @@
 r"""The K nearest rows of rows of two blocks to each other, each pair summed once.
 
-    tile of own rows x group of others --float32--> lower bounds of either side
+    tile of own rows x group of others --16 bits--> lower bounds of either side
         --limits of both--> hits --> reservoirs of own rows and of the others
         --float64 definition, at the end--> K smallest squares of both
 

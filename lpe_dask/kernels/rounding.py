@@ -1,11 +1,12 @@
 r"""Offsets as whole numbers of 16 bits: what a filter multiplies.
 
-    offset a (d,), float32 --/ step s, a power of 2, rounded--> A (d,)  |A| < 2**15 + d
+    offset a (d,), float32 --/ step s, a power of 2, rounded--> A (d,)
     a.b = s_a s_b A.B +- (|a| rho_b + rho_a |b| + rho_a rho_b)
 
-A is as long as 16 bits allow, so ``rho = |a - s A|`` is a small share of ``|a|``; sums of
-products are exact in 32 bits. A whole number beyond 16 bits becomes the largest: no more
-than one of a point is, which is then off by a step and not by half of one.
+A is as long as 16 bits allow, so ``rho = |a - s A|`` is a small share of ``|a|``. Sums of
+products are exact in 32 bits: each is at most ``|A| |B|``, and a length is at most
+``2**15 + sqrt(d) / 2``. A whole number beyond 16 bits becomes the largest: no more than one
+of a point is, which is then off by a step and not by half of one.
 """
 
 from __future__ import annotations

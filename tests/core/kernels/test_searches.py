@@ -377,3 +377,36 @@ def test_searches__compare_fewer_pairs_where_groups_of_cells_have_boxes():
     }
 
     assert compared[512] < 1.1 * compared[64]
+
+
+# Rows that are not measured, and blocks without a row that matters
+
+
+@pytest.mark.parametrize("n_features", [3, 50])
+@pytest.mark.parametrize("cell_rows", [64, 512])
+def test_searches__find_no_row_with_nan(algorithm, n_features, cell_rows):
+    """Also where they fill whole groups, of which no sum is written."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((700, n_features))
+    rows = points.copy()
+    rows[:256] = np.nan
+    reference = in_blocks(algorithm, rows, cell_rows=cell_rows, sample=points)
+
+    for queries in (points, points + 5):
+        expected = smallest(all_distances(queries, rows[256:]), 5)[0][:, -1]
+        for _ in range(3):  # memory that is not filled has other numbers each time
+            state = search_nearest(reference, queries, 5)
+            np.testing.assert_array_equal(state.finish(), expected)
+
+
+def test_searches__find_nothing_in_blocks_of_other_groups():
+    """A tile whose separating code no row of the block has meets no cell."""
+    rng = np.random.default_rng(0)
+    rows = np.hstack([rng.standard_normal((500, 2)), np.ones((500, 1))])
+    queries = rows[:100].copy()
+    queries[:, -1] = rng.integers(2, 9, 100)
+    basis = ALGORITHMS["pruned"].basis(rows, np.ones(3), 1, separates=True)
+    reference = in_blocks("pruned", rows, basis=basis, weights=[1.0])
+
+    for _ in range(10):
+        assert np.isinf(search_nearest(reference, queries, 3).finish()).all()
