@@ -122,9 +122,13 @@ class MemoryEstimate:
         for_data = max(limit - Workers.PROCESS_BYTES - Workers.KERNEL_BYTES, limit // 4)
         given = workers.n_threads, workers.threads, for_data
         estimate = cls(plan_search(shape, *given))
-        if shape.is_spooled is not None or estimate.fits(limit):
+        if shape.is_spooled is False or estimate.fits(limit):
             return estimate
-        return cls(plan_search(replace(shape, is_spooled=True), *given))
+        spooled = replace(shape, is_spooled=True)
+        estimate = cls(plan_search(spooled, *given))
+        if estimate.fits(limit):
+            return estimate
+        return cls(plan_search(spooled, *given, is_tight=True))
 
     @property
     def reference(self) -> int:

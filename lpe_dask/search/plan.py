@@ -403,7 +403,12 @@ def indexed_block_rows(n_reference: int, n_features: int) -> int:
 
 
 def plan_search(
-    shape: ProblemSize, n_threads: int, threads: int, memory_limit: int
+    shape: ProblemSize,
+    n_threads: int,
+    threads: int,
+    memory_limit: int,
+    *,
+    is_tight: bool = False,
 ) -> SearchPlan:
     """Return the cut of a search that suits some workers.
 
@@ -414,6 +419,9 @@ def plan_search(
         Threads of all workers, and of the one with the most.
     memory_limit : int
         Bytes of the smallest worker, beside those of a process without data.
+    is_tight : bool, default=False
+        Whether passes are short where blocks are read from a spool: they take less memory,
+        and each reads about as much.
     """
     n_reference, block_rows = shape.n_reference, shape.block_rows
     if block_rows is None and shape.is_indexed:
@@ -438,7 +446,7 @@ def plan_search(
         row_bytes_of_block = reference_row_bytes(shape.n_features, shape.n_codes)
         max_bytes = max(max_bytes, block_rows * row_bytes_of_block)
         parts = 18
-        if block_rows > MAX_TASK_ROWS:
+        if block_rows > MAX_TASK_ROWS and not is_tight:
             parts, most_rows = 7, min(block_rows, MAX_SPOOL_TASK_ROWS)
     pass_bytes = min(max_bytes, memory_limit // (parts * threads))
     pass_rows = max(1, min(most_rows, pass_bytes // row_bytes))

@@ -144,6 +144,28 @@ def test_plan_for__spools_what_does_not_fit():
     MemoryEstimate(large).check(GIB)
 
 
+def test_plan_for__takes_long_passes_only_where_there_is_room():
+    """They read a spool less often; what fits without them is not refused."""
+    arguments = {
+        "n_threads": 2,
+        "threads": 1,
+        "partition_rows": 100_000,
+        "reads_frame": True,
+    }
+
+    roomy, tight = (
+        planned(2 * 10**6, 8, 20, memory_limit=mib * 2**20, **arguments)
+        for mib in (1000, 800)
+    )
+
+    assert roomy.is_spooled
+    assert tight.is_spooled
+    assert roomy.pass_rows > roomy.block_rows // 2 > 32_768
+    assert tight.pass_rows <= 32_768 < tight.block_rows
+    MemoryEstimate(roomy).check(1000 * 2**20)
+    MemoryEstimate(tight).check(800 * 2**20)
+
+
 @pytest.mark.parametrize(("n_features", "n_blocks"), [(64, 2), (256, 2), (768, 4)])
 def test_plan_for__cuts_blocks_with_indexes_alike_for_all_workers(n_features, n_blocks):
     """Results depend on them, so nothing but the rows decides."""
