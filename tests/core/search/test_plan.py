@@ -519,7 +519,7 @@ def test_worker_bytes__count_what_p_values_compare_with():
     """10^8 rows x 3 columns: the rows are on disk, but each worker has all statistics."""
     arguments = {"n_threads": 16, "threads": 1, "memory_limit": 2 * GIB}
     cut = planned(10**8, 3, 20, **arguments)
-    sampled = planned(10**8, 3, 20, **arguments, calibration_rows=10**5)
+    sampled = replace(cut, shape=replace(cut.shape, calibration_rows=10**5))
 
     assert MemoryEstimate(cut).calibration == 2 * 8 * 10**8
     assert MemoryEstimate(cut).calibration >= 8 * 10**8
