@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import definitions
 from choosing import mostly_dealt, mostly_paired
+from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.kernels.filters import PAIRS_AT_ONCE
 from search_checks import check_searches, fold_needed, with_codes
 from searching import (
