@@ -223,8 +223,9 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
     """Its own tasks, not counting those that read the input: 5e4 and 10 MB at most."""
     n_reference, n_features = 10**8, 64
     cut = planned(
-        n_reference, n_features, 1585, n_threads=64, threads=4, memory_limit=4 * GIB
-    )
+        n_reference, n_features, 1585, n_threads=64, threads=4, memory_limit=4 * GIB,
+        ordered_rows=2**22,  # the statistics of so many rows are on storage
+    )  # fmt: skip
     sample = np.random.default_rng(0).standard_normal((5000, n_features))
     basis = ALGORITHMS["pruned"].basis(sample)
     space = Space("pruned", Preparation(), basis)
