@@ -43,8 +43,8 @@ class SimdProfile:
     product: str | None = None
 
 
-#: By name, best first. All but "neon" were measured beside other widths and numbers of
-#: queries; of "neon" only the assembly was looked at.
+#: By name, best first. "avx512" and "avx2" were timed with whole numbers of 16 bits, the
+#: others not; "neon" was not run with them.
 SIMD_PROFILES = {
     # 32 registers of 16 sums: 24 for these, 4 for rows. Where there is an instruction that
     # multiplies and adds up (VNNI), LLVM takes it.
