@@ -134,10 +134,14 @@ def _generate(
     scales, limits = [], []
     for number in numbers:
         scales.append(builder.fmul(of_query(13, number), arguments[14]))
-        of_rows = builder.fmul(of_query(16, number), arguments[17], **CONTRACT)
-        of_own = builder.fmul(of_query(18, number), arguments[19], **CONTRACT)
-        more = builder.fadd(of_rows, of_own, **CONTRACT)
-        limits.append(builder.fadd(of_query(15, number), more))
+        off = rounding_bound(
+            builder,
+            of_query(16, number),
+            arguments[17],
+            of_query(18, number),
+            arguments[19],
+        )
+        limits.append(builder.fadd(of_query(15, number), off))
     # From the norms on, which are those of all queries, or from sums of parts before.
     begin = builder.select(is_first, norm, sums)
     begin_step = builder.select(is_first, constant(0), constant(LANES))
@@ -146,32 +150,13 @@ def _generate(
         totals = sum_pairs(builder, form, points, group, arguments[6], lane)
         registers = len(totals) // form.queries
 
-        def compare(j: Any, totals: list[Any], lane: int = lane) -> list[Any]:
-            weight = repeat(builder, load_number(builder, weights, j), form.lanes)
-            of_rows = [
-                load_vector(
-                    builder, code_group,
-                    builder.add(builder.mul(j, constant(LANES)), constant(place)),
-                    FLOAT, form.lanes,
-                )
-                for place in range(lane, lane + form.width, form.lanes)
-            ]  # fmt: skip
-            added = []
-            for i, total in enumerate(totals):
-                code = load_number(builder, codes[i // len(of_rows)], j)
-                differs = builder.fcmp_unordered(
-                    "!=", repeat(builder, code, form.lanes), of_rows[i % len(of_rows)]
-                )
-                more = builder.fadd(total, weight)
-                added.append(builder.select(differs, more, total))
-            return added
-
         singles = []
         for i, total in enumerate(totals):
             q, place = i // registers, lane + i % registers * form.lanes
             at = builder.add(builder.mul(begin_step, constant(q)), constant(place))
             initial = load_vector(builder, begin, at, FLOAT, form.lanes)
             singles.append(add_scaled(builder, initial, total, scales[q]))
+        compare = partial(_add_codes, builder, form, codes, code_group, weights, lane)
         singles = loop(builder, constant(0), n_codes, 1, singles, compare)
         bits = [constant(0)] * form.queries
         for i, total in enumerate(singles):
@@ -185,6 +170,46 @@ def _generate(
                 q, place = i // registers, lane + i % registers * form.lanes
                 store_vector(builder, total, sums, constant(LANES * q + place))
     return _write_masks(builder, words, masks)
+
+
+def rounding_bound(
+    builder: Any, span: Any, rounding: Any, own_rounding: Any, rows_span: Any
+) -> Any:
+    """Return what sums of a query and a group may be off as their offsets are rounded."""
+    of_rows = builder.fmul(span, rounding, **CONTRACT)
+    of_own = builder.fmul(own_rounding, rows_span, **CONTRACT)
+    return builder.fadd(of_rows, of_own, **CONTRACT)
+
+
+def _add_codes(
+    builder: Any,
+    form: SimdProfile,
+    codes: list[Any],
+    code_group: Any,
+    weights: Any,
+    lane: int,
+    j: Any,
+    totals: list[Any],
+) -> list[Any]:
+    """Return totals with the weight of column ``j`` where codes of it differ."""
+    weight = repeat(builder, load_number(builder, weights, j), form.lanes)
+    of_rows = [
+        load_vector(
+            builder, code_group,
+            builder.add(builder.mul(j, constant(LANES)), constant(place)),
+            FLOAT, form.lanes,
+        )
+        for place in range(lane, lane + form.width, form.lanes)
+    ]  # fmt: skip
+    added = []
+    for i, total in enumerate(totals):
+        code = load_number(builder, codes[i // len(of_rows)], j)
+        differs = builder.fcmp_unordered(
+            "!=", repeat(builder, code, form.lanes), of_rows[i % len(of_rows)]
+        )
+        more = builder.fadd(total, weight)
+        added.append(builder.select(differs, more, total))
+    return added
 
 
 def sum_pairs(

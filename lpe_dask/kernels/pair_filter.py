@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from lpe_dask.kernels.arrays import LANES
-from lpe_dask.kernels.filters import CONTRACT, add_scaled, sum_pairs
+from lpe_dask.kernels.filters import add_scaled, rounding_bound, sum_pairs
 from lpe_dask.kernels.numba_internals import shape_of
 from lpe_dask.kernels.simd import (
     FLOAT,
@@ -91,9 +91,9 @@ def _generate(
             return load_number(builder, numbers, constant(q))
 
         scales.append(builder.fmul(of_query(scale), arguments[9]))
-        off = builder.fmul(of_query(of_rows), arguments[12], **CONTRACT)
-        more = builder.fmul(of_query(of_own), arguments[14], **CONTRACT)
-        off = builder.fadd(off, more, **CONTRACT)
+        off = rounding_bound(
+            builder, of_query(of_rows), arguments[12], of_query(of_own), arguments[14]
+        )
         lifts.append(builder.fsub(of_query(lift), off))
         limits.append(of_query(limit))
     norm, row_limit = start(5, arguments[6]), start(7, arguments[6])
