@@ -39,6 +39,11 @@ REPEAT_SECONDS, MIN_REPEATS, MAX_REPEATS = 0.15, 2, 20
 #: many rows: measured 4 of 8 columns. Only what lies beyond a trial is added by it.
 CELL_PAIRS = 6
 
+#: Share of what a pair takes on average that each further one takes at least: measured half
+#: where queries take the rest. By what one trial took longer than the other alone, a moment
+#: in which the processor did something else could make all further pairs cost nothing.
+LEAST_PRICE = 0.25
+
 #: Rows whose neighbor graph is made, and of these that are walked from.
 GRAPH_ROWS, WALKS = 4096, 256
 
@@ -137,9 +142,11 @@ class SampledRows:
         pairs = whole.pairs * _growth(part.pairs, whole.pairs) ** power
         cells = whole.cells * _growth(part.cells, whole.cells) ** power
         added = max(0.0, whole.seconds - part.seconds)
-        price = whole.seconds / whole.work if whole.work > 0 else 0.0
+        average = whole.seconds / whole.work if whole.work > 0 else 0.0
+        price = average
         if whole.work > part.work:  # not more than if nothing but pairs and cells took time
-            price = min(price, added / (whole.work - part.work))
+            of_added = added / (whole.work - part.work)
+            price = min(average, max(of_added, LEAST_PRICE * average))
         beyond = Cost(pairs, 0.0, cells).work - whole.work
         if not self.space.prunes:  # but for those of queries that end early
             pairs = float(n_reference)

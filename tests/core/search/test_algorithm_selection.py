@@ -138,3 +138,23 @@ def test_choose_algorithm__tries_on_a_worker(client, monkeypatch):
     monkeypatch.setattr(algorithm_selection, "_try_each", try_each)
 
     assert chosen(RNG.standard_normal((8000, 40)), 100_000)[0] == "pruned"
+
+
+@pytest.mark.usefixtures("compiled_kernels")
+@pytest.mark.parametrize("seconds", [(2e-6, 2e-6), (3e-6, 2e-6)])
+def test_choose_algorithm__prunes_where_the_processor_was_slow_for_a_moment(
+    monkeypatch, seconds
+):
+    """A trial of fewer rows that took as long does not say that more rows cost nothing."""
+    tried = SampledRows._tried
+
+    def taken(self, rows, *args, **kwargs):
+        counted = tried(self, rows, *args, **kwargs)
+        if self.space.prunes:
+            return replace(counted, seconds=2e-6, pack_seconds=0.0)
+        is_whole = len(rows) == len(self.reference)
+        return replace(counted, seconds=seconds[is_whole], pack_seconds=0.0)
+
+    monkeypatch.setattr(SampledRows, "_tried", taken)
+
+    assert chosen(RNG.standard_normal((16_000, 8)), 3_000_000)[0] == "pruned"
