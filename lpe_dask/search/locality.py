@@ -9,13 +9,16 @@ Queries are divided in the same way, by the boxes of blocks.
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import count
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: Boxes that are compared one by one, if there are no more.
-LEAST_RUN = 8
+#: Points that are compared with boxes at a time: new memory for more takes longer to get
+#: than they take to compare.
+COMPARED_POINTS = 4096
 
 #: Where boxes begin and end, both of shape (n_boxes, n_features).
 Boxes = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -67,9 +70,8 @@ def by_nearest_box(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the order that sorts points by their nearest box, and where each box begins.
 
-    Of boxes that are as near it is the first: equal points come to the same one. Boxes that
-    follow each other are mostly near each other, so a point is compared with boxes around
-    runs of them first, and with those of few runs: of n about ``sqrt(n)`` a few times.
+    Of boxes that are as near it is the first: equal points come to the same one. A point
+    within a box is found by what parts the boxes; others are compared with all of them.
 
     Parameters
     ----------
@@ -82,65 +84,100 @@ def by_nearest_box(
     order : ndarray of shape (n_points,)
     starts : ndarray of shape (n_boxes + 1,)
     """
-    lows, highs = boxes
-    n_boxes = len(lows)
-    edges = _runs_apart(lows, highs)
-    firsts, runs = edges[:-1], list(pairwise(edges))
-    around = np.minimum.reduceat(lows, firsts), np.maximum.reduceat(highs, firsts)
-    best, nearest = np.full(len(points), np.inf), np.zeros(len(points), np.int64)
-
-    def look(rows: NDArray[np.int64], run: tuple[int, int]) -> None:
-        """Compare some points with the boxes of a run."""
-        own, square, number = points[rows], best[rows], nearest[rows]
-        for i in range(*run):
-            of_box = _squares_to(own, lows[i], highs[i])
-            is_nearer = (of_box < square) | ((of_box == square) & (i < number))
-            square[is_nearer], number[is_nearer] = of_box[is_nearer], i
-        best[rows], nearest[rows] = square, number
-
-    home, to_home = np.zeros(len(points), np.int64), np.full(len(points), np.inf)
-    for i, around_run in enumerate(zip(*around, strict=True)):
-        gaps = _squares_to(points, *around_run)
-        home[gaps < to_home] = i
-        np.minimum(to_home, gaps, out=to_home)
-    for i, run in enumerate(runs):
-        look(np.flatnonzero(home == i), run)
-    for i, around_run in enumerate(zip(*around, strict=True)):
-        may_be_nearer = _squares_to(points, *around_run) <= best
-        look(np.flatnonzero(may_be_nearer & (home != i)), runs[i])
-    nearest = nearest.astype(np.min_scalar_type(n_boxes))  # small ones sort fast
+    n_boxes, cuts = len(boxes[0]), _Cuts.between(*boxes)
+    nearest = np.empty(len(points), np.min_scalar_type(n_boxes))  # small ones sort fast
+    outside = [np.empty(0, np.int64)]
+    for start in range(0, len(points), COMPARED_POINTS):
+        some = slice(start, start + COMPARED_POINTS)
+        nearest[some], is_within = cuts.box_around(points[some], boxes)
+        outside.append(start + np.flatnonzero(~is_within))
+    left = np.concatenate(outside)
+    for start in range(0, len(left), COMPARED_POINTS):
+        which = left[start : start + COMPARED_POINTS]
+        nearest[which] = _nearest_of_all(points[which], boxes)
     order = np.argsort(nearest, kind="stable")
     return order, np.searchsorted(nearest[order], np.arange(n_boxes + 1))
 
 
-def _runs_apart(lows: NDArray[np.float64], highs: NDArray[np.float64]) -> list[int]:
-    """Return where runs of about ``sqrt(n)`` boxes begin and end, which overlap little.
+@dataclass(frozen=True, slots=True)
+class _Cuts:
+    """Cuts between boxes that follow each other, in a tree; no box reaches across one.
 
-    They are cut where an axis parts those before from those after, in the middle if it can
-    be; boxes as `learn_regions` gives them can be.
+    Attributes
+    ----------
+    axes, values : ndarray of shape (n_nodes,)
+        A point with a larger number on that axis is on the second side. Where nothing is
+        cut, none is.
+    sides : ndarray of shape (n_nodes, 2)
+        The nodes of both sides; where nothing is cut, the node itself.
+    boxes : ndarray of shape (n_nodes, 2)
+        The first box of a node, and the first after it.
+    depth : int
+        Cuts from the root to where nothing is cut, at most.
     """
-    most = max(LEAST_RUN, math.ceil(math.sqrt(len(lows))))
-    edges, waiting = [0], [(0, len(lows))]
-    while waiting:
-        start, stop = waiting.pop()
-        n = stop - start
-        if n <= most:
-            edges.append(stop)
-            continue
-        highest = np.maximum.accumulate(highs[start:stop])[:-1]
-        lowest = np.minimum.accumulate(lows[start:stop][::-1])[::-1][1:]
-        apart = np.minimum((lowest - highest).max(axis=1), 0.0)
-        from_middle = np.abs(np.arange(1, n) - n / 2)
-        apart[from_middle > n / 4] = -np.inf
-        cut = start + 1 + int(np.lexsort((from_middle, -apart))[0])
-        waiting += [(cut, stop), (start, cut)]
-    return edges
+
+    axes: NDArray[np.int64]
+    values: NDArray[np.float64]
+    sides: NDArray[np.int64]
+    boxes: NDArray[np.int64]
+    depth: int
+
+    @classmethod
+    def between(cls, lows: NDArray[np.float64], highs: NDArray[np.float64]) -> Self:
+        """Return cuts between boxes, each as near to the middle as can be."""
+        axes, values, sides = [0], [math.inf], [(0, 0)]
+        boxes, depths = [(0, len(lows))], [0]
+        for node in count():
+            if node == len(boxes):
+                break
+            start, stop = boxes[node]
+            highest = np.maximum.accumulate(highs[start:stop])[:-1]
+            lowest = np.minimum.accumulate(lows[start:stop][::-1])[::-1][1:]
+            are_apart = lowest > highest
+            cuts = np.flatnonzero(are_apart.any(axis=1))
+            if len(cuts) == 0:
+                continue
+            cut = cuts[np.abs(cuts + 1 - (stop - start) / 2).argmin()]
+            axes[node] = int(are_apart[cut].argmax())
+            values[node] = highest[cut, axes[node]]
+            sides[node] = len(boxes), len(boxes) + 1
+            for side in ((start, start + int(cut) + 1), (start + int(cut) + 1, stop)):
+                sides.append((len(boxes), len(boxes)))
+                boxes.append(side)
+                axes.append(0)
+                values.append(math.inf)
+                depths.append(depths[node] + 1)
+        return cls(
+            np.array(axes), np.array(values), np.array(sides), np.array(boxes), max(depths)
+        )
+
+    def box_around(
+        self, points: NDArray[np.float64], boxes: Boxes
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the box that each point may be in, and whether it is in no other one."""
+        rows, nodes = np.arange(len(points)), np.zeros(len(points), np.int64)
+        for _ in range(self.depth):
+            is_second = points[rows, self.axes[nodes]] > self.values[nodes]
+            nodes = self.sides[nodes, is_second.astype(np.int64)]
+        around, stops = self.boxes[nodes].T
+        squares = _squares_to(points, *(corner[around] for corner in boxes))
+        return around, (squares == 0.0) & (stops - around == 1)
+
+
+def _nearest_of_all(points: NDArray[np.float64], boxes: Boxes) -> NDArray[np.int64]:
+    """Return the number of the nearest box of each point."""
+    best, nearest = np.full(len(points), np.inf), np.zeros(len(points), np.int64)
+    for i, box in enumerate(zip(*boxes, strict=True)):
+        squares = _squares_to(points, *box)
+        nearest[squares < best] = i
+        np.minimum(best, squares, out=best)
+    return nearest
 
 
 def _squares_to(
     points: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the squared distances from points to a box."""
-    gaps = points - np.clip(points, low, high)
+    """Return the squared distances from points to a box, or each to its own."""
+    gaps = np.maximum(np.maximum(low - points, points - high), 0.0)
     squares: NDArray[np.float64] = np.einsum("ij,ij->i", gaps, gaps)
     return squares
