@@ -12,22 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
+from lpe_dask.aligned_arrays import aligned, empty_aligned
 from lpe_dask.kernels.arrays import LANES, are_finite, read_only
 from lpe_dask.kernels.basis import FAR_SQUARE, Basis
 from lpe_dask.kernels.rounding import rounded_offsets, steps_of
 
-_Number = TypeVar("_Number", bound=np.generic)
-
-#: Bytes that vectors are aligned to; a load across two cache lines takes twice as long.
-ALIGNMENT = 64
-
-#: Rows that are laid out at a time, or a few more: they stay in a core's cache.
-LAID_OUT_ROWS = 1024
+#: Numbers of rows that are laid out at a time, or a few more: they stay in a core's cache.
+LAID_OUT_NUMBERS = 2**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +45,12 @@ class Arrangement:
     order: NDArray[np.int64]
     starts: NDArray[np.int64]
     bounded: bool
+
+    @classmethod
+    def of_runs(cls, n_rows: int, run_rows: int) -> Self:
+        """Return cells with boxes of so many rows as they came."""
+        starts = np.append(np.arange(0, n_rows, run_rows), n_rows)
+        return cls(np.arange(n_rows), starts, bounded=True)
 
     def sample_cells(self, n_chosen: int) -> Arrangement:
         """Return up to so many of the cells, evenly, as they are."""
@@ -189,7 +191,7 @@ class Block(NamedTuple):
             highs = np.full((n_cells, n_features), np.inf, np.float32)
             reaches = np.empty(n_cells)
             of_slab_norms = norms[of_slab.start * LANES : of_slab.stop * LANES]
-            for some in _runs_of_cells(starts):
+            for some in _runs_of_cells(starts, LAID_OUT_NUMBERS // n_features):
                 run = slice(starts[some.start], starts[some.stop])
                 of_run = slice(run.start // LANES, -(-run.stop // LANES))
                 own, firsts = points[order[run]], starts[some] - run.start
@@ -273,11 +275,11 @@ def _cell_bytes(n_features: int) -> int:
     return 16 * n_features + 24
 
 
-def _runs_of_cells(starts: NDArray[np.int64]) -> Iterator[slice]:
-    """Give runs of cells with at least `LAID_OUT_ROWS` rows each, but for the last one."""
+def _runs_of_cells(starts: NDArray[np.int64], least_rows: int) -> Iterator[slice]:
+    """Give runs of cells with at least so many rows each, but for the last one."""
     first, n_cells = 0, len(starts) - 1
     while first < n_cells:
-        stop = int(np.searchsorted(starts, starts[first] + LAID_OUT_ROWS))
+        stop = int(np.searchsorted(starts, starts[first] + least_rows))
         stop = max(first + 1, min(stop, n_cells))
         yield slice(first, stop)
         first = stop
@@ -290,23 +292,6 @@ def as_float32_if_exact(rows: NDArray[np.floating]) -> NDArray[np.floating]:
     with np.errstate(over="ignore"):
         single = rows.astype(np.float32)
     return single if np.array_equal(single, rows) else rows
-
-
-def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Return an array, not filled, that starts at a multiple of `ALIGNMENT`."""
-    n_bytes = np.dtype(dtype).itemsize * int(np.prod(shape))
-    buffer = np.empty(n_bytes + ALIGNMENT, np.uint8)
-    first = -buffer.ctypes.data % ALIGNMENT
-    return buffer[first : first + n_bytes].view(dtype).reshape(shape)
-
-
-def aligned(array: NDArray[_Number]) -> NDArray[_Number]:
-    """Return the array, or a copy of it, at a multiple of `ALIGNMENT`."""
-    if array.ctypes.data % ALIGNMENT == 0:
-        return array
-    copy = empty_aligned(array.shape, array.dtype)
-    copy[...] = array
-    return copy
 
 
 def _fill_boxes(

@@ -22,13 +22,21 @@ SUMS_PAIRS = False
 
 #: Most rows of a cell; of one with up to three features, where a pair costs so little that
 #: fewer pairs are worth more boxes.
-CELL_ROWS, FLAT_CELL_ROWS, FLAT_FEATURES = 512, 64, 3
+CELL_ROWS, FLAT_CELL_ROWS, FLAT_FEATURES = 1024, 64, 3
+
+#: Most rows of a cell where a block has at least so many rows of at least so many features:
+#: there a query is near more than a hundred cells, and to move it to the center of each
+#: takes longer than the few more pairs.
+LARGE_CELL_ROWS, MANY_ROWS, MANY_FEATURES = 2048, 2**18, 8
+
+#: Rows that are cut on by themselves, as a copy: it stays in a cache of a core.
+CUT_TOGETHER = 2**15
 
 #: All rows are arranged together.
 SLAB_ROWS = None
 
-#: Rows by which the longest axis of a cell is chosen.
-SAMPLE_ROWS = 128
+#: Rows by which the longest axis of a region is chosen, and of a part of a cell.
+SAMPLE_ROWS, CELL_SAMPLE_ROWS = 128, 32
 
 #: All rows near a query are found: no lists of them are needed.
 neighbor_lists = None
@@ -46,7 +54,7 @@ def basis(
     return learn_basis(sample, weights, n_codes, rotate=rotate, separates=separates)
 
 
-def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangement:
+def arrange(points: NDArray[np.float64], cell_rows: int | None = None) -> Arrangement:
     """Return points of shape (n_rows, n_features) ordered into cells of near ones.
 
     Each region is cut in the middle along the axis on which its points vary most, at a
@@ -54,6 +62,9 @@ def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangem
     each group of 64 rows is of near ones as well.
     """
     n_rows, n_features = points.shape
+    if cell_rows is None:
+        is_large = n_rows >= MANY_ROWS and n_features >= MANY_FEATURES
+        cell_rows = LARGE_CELL_ROWS if is_large else CELL_ROWS
     if n_features <= FLAT_FEATURES:
         cell_rows = min(cell_rows, FLAT_CELL_ROWS)
     if not np.isfinite(points).all():  # a query that is not measured, wherever it goes
@@ -72,10 +83,18 @@ def _order_cells(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the order of the rows, and where cells start, in any order."""
     order = np.arange(len(points))
+    starts = [order[:0]]
     everything = {len(points): np.zeros(min(1, len(points)), np.int64)}
-    cells = _divide(points, order, everything, cell_rows)
-    _divide(points, order, cells, LANES)
-    return order, np.concatenate([order[:0], *cells.values()])
+    regions = _divide(points, order, everything, max(CUT_TOGETHER, cell_rows))
+    for size, firsts in regions.items():
+        for first in firsts.tolist():
+            rows = order[first : first + size].copy()
+            own, places = points[rows], np.arange(size)
+            cells = _divide(own, places, {size: np.zeros(1, np.int64)}, cell_rows)
+            _divide(own, places, cells, LANES, CELL_SAMPLE_ROWS)
+            order[first : first + size] = rows[places]
+            starts += [first + of_size for of_size in cells.values()]
+    return order, np.concatenate(starts)
 
 
 def _divide(
@@ -83,6 +102,7 @@ def _divide(
     order: NDArray[np.int64],
     regions: dict[int, NDArray[np.int64]],
     most: int,
+    sample_rows: int = SAMPLE_ROWS,
 ) -> dict[int, NDArray[np.int64]]:
     """Divide regions until none has more than so many rows; return where the parts start.
 
@@ -94,6 +114,8 @@ def _divide(
     regions : dict from int to ndarray
         Where those of so many rows start. These are cut together: there may be thousands.
     most : int
+    sample_rows : int
+        By which the axis is chosen.
     """
     open_regions, divided = dict(regions), {}
     while open_regions:
@@ -104,7 +126,7 @@ def _divide(
             continue
         places = firsts[:, None] + np.arange(size)
         rows = order[places]
-        sampled = points[rows[:, :: max(1, size // SAMPLE_ROWS)]]
+        sampled = points[rows[:, :: max(1, size // sample_rows)]]
         axes = sampled.var(axis=1).argmax(axis=1)
         middle = max(1, round(size / 2 / LANES)) * LANES
         ranks = np.argpartition(points[rows, axes[:, None]], middle - 1, axis=1)

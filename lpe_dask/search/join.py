@@ -439,7 +439,7 @@ def _join_self(
     found: list[tuple[NDArray[Any], ...]] = []
     for start in range(0, max(1, len(rows)), search.pass_rows):
         part = slice(start, start + search.pass_rows)
-        queries = space.tiles(rows[part], numbers[part])
+        queries = space.tiles(rows[part], numbers[part], of_block=True)
         state = search_blocks(queries, handles, space, search, i)
         if search.graph_neighbors is None:
             found.append((state.finish(),))

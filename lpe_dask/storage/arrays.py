@@ -10,10 +10,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from io import BufferedIOBase
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lpe_dask.aligned_arrays import empty_aligned
 
 #: Bytes of the number that says how long the header is.
 HEADER_BYTES = 8
@@ -28,7 +31,7 @@ class ArrayFile:
         At its beginning.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BufferedIOBase) -> None:
         n_bytes = int.from_bytes(file.read(HEADER_BYTES), "little")
         header = json.loads(file.read(n_bytes))
         self._file, self._start = file, HEADER_BYTES + n_bytes
@@ -53,5 +56,13 @@ class ArrayFile:
         row_bytes = dtype.itemsize * math.prod(rest)
         start, stop, _ = slice(start, stop).indices(n_rows)
         self._file.seek(self._start + sum(before) + row_bytes * start)
-        numbers = self._file.read(row_bytes * max(0, stop - start))
-        return np.frombuffer(numbers, dtype).reshape(max(0, stop - start), *rest)
+        # Into an array of its own: bytes would be copied once more, to where vectors start.
+        rows = empty_aligned((max(0, stop - start), *rest), dtype)
+        n_read, wanted = 0, rows.reshape(-1).view(np.uint8).data
+        while n_read < len(wanted):
+            n_more = self._file.readinto(wanted[n_read:])
+            if n_more == 0:
+                raise EOFError(f"{self._file} ends {len(wanted) - n_read} bytes early")
+            n_read += n_more
+        rows.flags.writeable = False
+        return rows

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.json_arrays import LEFT_OUT
-from lpe_dask.kernels import ALGORITHMS, Basis, Block, Index, QueryTiles
+from lpe_dask.kernels import ALGORITHMS, Arrangement, Basis, Block, Index, QueryTiles
 from lpe_dask.search.blocks.held_rows import HeldRows
 from lpe_dask.search.blocks.in_memory import InMemoryBlock, InMemoryIndex, RowsByRegion
 from lpe_dask.search.blocks.merged_pieces import MERGED, Run, merged_pieces
@@ -116,14 +116,25 @@ class Space:
         return ALGORITHMS[self.algorithm].SUMS_PAIRS and len(self.basis.steps) == 0
 
     def tiles(
-        self, rows: NDArray[np.floating], numbers: NDArray[np.int64] | None = None
+        self,
+        rows: NDArray[np.floating],
+        numbers: NDArray[np.int64] | None = None,
+        *,
+        of_block: bool = False,
     ) -> QueryTiles:
-        """Return prepared rows as tiles of queries; ``numbers`` as in `QueryTiles`."""
+        """Return prepared rows as tiles of queries; ``numbers`` as in `QueryTiles`.
+
+        ``of_block`` says that they come in the order of a block, whose near rows are
+        together already.
+        """
         if self.groups is not None:
             _, is_measured = self.groups.of_rows(rows[:, -1].astype(np.float64))
             rows = np.where(is_measured[:, None], rows, np.nan)
         points = self.basis.points(rows)
-        arrangement = ALGORITHMS[self.algorithm].tile(points, QueryTiles.TILE_ROWS)
+        if of_block and self.prunes:
+            arrangement = Arrangement.of_runs(len(rows), QueryTiles.TILE_ROWS)
+        else:
+            arrangement = ALGORITHMS[self.algorithm].tile(points, QueryTiles.TILE_ROWS)
         tables = weights = None
         if self.basis.groups is not None:
             tables, weights = self._tables_of(rows[:, -1])

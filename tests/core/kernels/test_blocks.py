@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lpe_dask.aligned_arrays import ALIGNMENT
 from lpe_dask.kernels import ALGORITHMS, Block, as_float32_if_exact
 from lpe_dask.kernels import brute as tiles
 from lpe_dask.kernels import pruned as cells
 from lpe_dask.kernels.arrays import LANES
-from lpe_dask.kernels.blocks import ALIGNMENT
 from searching import HARD_POINTS, SAMPLES, in_blocks, search_nearest
 from strategies import point_sets
 
@@ -206,6 +206,36 @@ def test_arrange__does_not_leave_cells_half_empty(algorithm, n_points):
     arrangement = ALGORITHMS[algorithm].arrange(points, 64)
 
     assert len(arrangement.starts) - 1 == -(-n_points // 64)
+
+
+@pytest.mark.parametrize("n_points", [300, 1000, 5003])
+def test_pruned_arrange__cuts_the_same_cells_however_many_rows_are_cut_together(
+    n_points, monkeypatch
+):
+    points = np.random.default_rng(0).standard_normal((n_points, 4))
+    at_once = cells.arrange(points, 128)
+
+    monkeypatch.setattr(cells, "CUT_TOGETHER", 256)
+    in_parts = cells.arrange(points, 128)
+
+    np.testing.assert_array_equal(in_parts.starts, at_once.starts)
+    for start, stop in itertools.pairwise(at_once.starts):
+        assert set(in_parts.order[start:stop]) == set(at_once.order[start:stop])
+
+
+@pytest.mark.parametrize(
+    ("n_points", "n_features", "most"),
+    [(3000, 8, 2048), (2999, 8, 1024), (3000, 7, 1024), (3000, 3, 64)],
+)
+def test_pruned_arrange__makes_larger_cells_of_many_rows_of_many_columns(
+    n_points, n_features, most, monkeypatch
+):
+    monkeypatch.setattr(cells, "MANY_ROWS", 3000)
+    points = np.random.default_rng(0).standard_normal((n_points, n_features))
+
+    sizes = np.diff(cells.arrange(points).starts)
+
+    assert most / 2 < sizes.max() <= most
 
 
 def test_tiles_arrange__sorts_runs_by_length_and_has_no_boxes():
