@@ -22,8 +22,9 @@ from lpe_dask.kernels.arrays import LANES, are_finite, read_only
 from lpe_dask.kernels.basis import FAR_SQUARE, Basis
 from lpe_dask.kernels.rounding import rounded_offsets, steps_of
 
-#: Numbers of rows that are laid out at a time, or a few more: they stay in a core's cache.
-LAID_OUT_NUMBERS = 2**15
+#: Rows that are laid out at a time, or a few more, if they have no more numbers: they stay
+#: in a core's cache.
+LAID_OUT_ROWS, LAID_OUT_NUMBERS = 4096, 2**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,7 @@ class Block(NamedTuple):
         n_groups = -(-n_rows // LANES)
         n_numbers = len(basis.center)
         n_pairs = -(-n_numbers // 2)
+        laid_out_rows = min(LAID_OUT_ROWS, LAID_OUT_NUMBERS // n_features)
         groups = empty_aligned((n_groups, n_pairs, LANES, 2), np.int16)
         code_groups = empty_aligned((n_groups, n_features - n_numbers, LANES))
         roundings = np.empty((3, n_groups), np.float32)
@@ -191,7 +193,7 @@ class Block(NamedTuple):
             highs = np.full((n_cells, n_features), np.inf, np.float32)
             reaches = np.empty(n_cells)
             of_slab_norms = norms[of_slab.start * LANES : of_slab.stop * LANES]
-            for some in _runs_of_cells(starts, LAID_OUT_NUMBERS // n_features):
+            for some in _runs_of_cells(starts, laid_out_rows):
                 run = slice(starts[some.start], starts[some.stop])
                 of_run = slice(run.start // LANES, -(-run.stop // LANES))
                 own, firsts = points[order[run]], starts[some] - run.start

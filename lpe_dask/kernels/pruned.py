@@ -29,8 +29,8 @@ CELL_ROWS, FLAT_CELL_ROWS, FLAT_FEATURES = 1024, 64, 3
 #: takes longer than the few more pairs.
 LARGE_CELL_ROWS, MANY_ROWS, MANY_FEATURES = 2048, 2**18, 8
 
-#: Rows that are cut on by themselves, as a copy: it stays in a cache of a core.
-CUT_TOGETHER = 2**15
+#: Numbers of rows that are cut on by themselves, as a copy: it stays in a core's cache.
+CUT_NUMBERS = 2**18
 
 #: All rows are arranged together.
 SLAB_ROWS = None
@@ -85,11 +85,12 @@ def _order_cells(
     order = np.arange(len(points))
     starts = [order[:0]]
     everything = {len(points): np.zeros(min(1, len(points)), np.int64)}
-    regions = _divide(points, order, everything, max(CUT_TOGETHER, cell_rows))
-    for size, firsts in regions.items():
+    most = max(CUT_NUMBERS // points.shape[1], cell_rows)
+    for size, firsts in _divide(points, order, everything, most).items():
         for first in firsts.tolist():
             rows = order[first : first + size].copy()
-            own, places = points[rows], np.arange(size)
+            own = points if size == len(points) else points[rows]
+            places = np.arange(size)
             cells = _divide(own, places, {size: np.zeros(1, np.int64)}, cell_rows)
             _divide(own, places, cells, LANES, CELL_SAMPLE_ROWS)
             order[first : first + size] = rows[places]

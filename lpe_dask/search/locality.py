@@ -16,9 +16,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-#: Points that are compared with boxes at a time: new memory for more takes longer to get
-#: than they take to compare.
-COMPARED_POINTS = 4096
+#: Numbers of points that are compared with boxes at a time: new memory for more takes longer
+#: to get than they take to compare.
+COMPARED_NUMBERS = 2**15
 
 #: Where boxes begin and end, both of shape (n_boxes, n_features).
 Boxes = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -87,13 +87,14 @@ def by_nearest_box(
     n_boxes, cuts = len(boxes[0]), _Cuts.between(*boxes)
     nearest = np.empty(len(points), np.min_scalar_type(n_boxes))  # small ones sort fast
     outside = [np.empty(0, np.int64)]
-    for start in range(0, len(points), COMPARED_POINTS):
-        some = slice(start, start + COMPARED_POINTS)
+    n_compared = max(1, COMPARED_NUMBERS // points.shape[1])
+    for start in range(0, len(points), n_compared):
+        some = slice(start, start + n_compared)
         nearest[some], is_within = cuts.box_around(points[some], boxes)
         outside.append(start + np.flatnonzero(~is_within))
     left = np.concatenate(outside)
-    for start in range(0, len(left), COMPARED_POINTS):
-        which = left[start : start + COMPARED_POINTS]
+    for start in range(0, len(left), n_compared):
+        which = left[start : start + n_compared]
         nearest[which] = _nearest_of_all(points[which], boxes)
     order = np.argsort(nearest, kind="stable")
     return order, np.searchsorted(nearest[order], np.arange(n_boxes + 1))

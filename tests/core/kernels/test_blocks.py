@@ -215,7 +215,7 @@ def test_pruned_arrange__cuts_the_same_cells_however_many_rows_are_cut_together(
     points = np.random.default_rng(0).standard_normal((n_points, 4))
     at_once = cells.arrange(points, 128)
 
-    monkeypatch.setattr(cells, "CUT_TOGETHER", 256)
+    monkeypatch.setattr(cells, "CUT_NUMBERS", 4 * 256)
     in_parts = cells.arrange(points, 128)
 
     np.testing.assert_array_equal(in_parts.starts, at_once.starts)

@@ -14,9 +14,9 @@ from scipy.sparse.csgraph import dijkstra
 
 import definitions
 from choosing import mostly_paired
+from lpe_dask.aligned_arrays import ALIGNMENT
 from lpe_dask.kernels import (
     KNearestAccumulator,
-    blocks,
     bounds,
     nearest,
     neighbor_graph,
@@ -476,7 +476,7 @@ def test_constants__are_those_of_the_kernels():
     """What a plan takes from the arrays of the kernels."""
     room = walks._empty_room(walks.INITIAL_CAPACITY)
     assert sum(array.nbytes for array in room) == WALK_ROW_BYTES * walks.INITIAL_CAPACITY
-    assert blocks.ALIGNMENT == simd.LANES == 64
+    assert ALIGNMENT == simd.LANES == 64
 
 
 def test_plan_for__of_rows_in_memory_does_not_make_room_by_spooling_them():
