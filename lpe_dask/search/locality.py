@@ -16,8 +16,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-#: Numbers of points that are compared with boxes at a time: new memory for more takes longer
-#: to get than they take to compare.
+#: Numbers of points that are compared with boxes at a time: memory for more takes longer
+#: to get than these take to compare.
 COMPARED_NUMBERS = 2**15
 
 #: Where boxes begin and end, both of shape (n_boxes, n_features).
