@@ -85,39 +85,32 @@ def measure(folder: Path, n_rows: int, n_columns: int, where: str) -> list[str]:
     with _workers(folder, where) as client:
         began = time.perf_counter()
         with Profiler() as profiler:
-            model = lpe_dask.LPE(
-                n_neighbors=N_NEIGHBORS,
-                calibration="loo",
-                aggregation="kth",
-                random_state=0,
-            ).fit(frame)
+            model = lpe_dask.LPE(N_NEIGHBORS, calibration="loo")
+            model.fit(frame)
             fitted = time.perf_counter() - began
             p_values = np.asarray(model.p_values_)
         took = time.perf_counter() - began
         for result in profiler.results:
             seconds[_name_of(result.key)] += result.end_time - result.start_time
-        tasks, counts = len(profiler.results), ["", "", ""]
-        peak = 0
+        counts, peak = [f"{len(profiler.results):,}", "", ""], ""
         if client is not None:
             scheduler = client.cluster.scheduler
-            for name, prefix in scheduler.task_prefixes.items():
+            prefixes = scheduler.task_prefixes
+            for name, prefix in prefixes.items():
                 seconds[name] += prefix.all_durations["compute"]
-            tasks = sum(
-                of.state_counts["memory"] for of in scheduler.task_prefixes.values()
-            )
             streams = scheduler.stream_comms.values()
             n_bytes = sum(stream.byte_count for stream in streams)
             counts = [
-                f"{tasks:,}", f"{sum(stream.message_count for stream in streams):,}",
+                f"{sum(of.state_counts['memory'] for of in prefixes.values()):,}",
+                f"{sum(stream.message_count for stream in streams):,}",
                 f"{n_bytes / 2**20:.1f}",
-            ]  # fmt: skip
-            peak = max(client.run(peak_mib).values())
+            ]
+            peak = f"{max(client.run(peak_mib).values()):.0f}"
     of_steps = [sum(seconds[name] for name in names) for names in STEPS.values()]
     mine = peak_mib()
     return [
         f"{n_rows:,}", str(n_columns), where, f"{fitted:.1f}", f"{took:.1f}",
-        *(f"{of_step:.1f}" for of_step in of_steps), f"{mine:.0f}", f"{peak or '':.4}",
-        *(counts if client is not None else [f"{tasks:,}", "", ""]),
+        *(f"{of_step:.1f}" for of_step in of_steps), f"{mine:.0f}", peak, *counts,
         judged(frame, np.asarray(model.calibration_), p_values),
     ]  # fmt: skip
 

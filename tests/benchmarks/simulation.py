@@ -92,11 +92,10 @@ FITTED = (
     least_memory(300_000, 16, 4, 150, 16_384), in_memory(50_000, 4, 4, 300, 4096),
 )  # fmt: skip
 HELD_OUT = (
-    in_memory(200_000, 8, 1, 100, 8192), in_memory(200_000, 8, 4, 8),
-    in_memory(100_000, 16, 2, 40, 2048), in_memory(80_000, 4, 4, 200, 1024),
-    in_memory(150_000, 8, 4, 50, 2048), least_memory(300_000, 16, 1, 60, 16_384),
-    least_memory(400_000, 16, 2, 100, 8192),
-    least_memory(300_000, 16, 4, 24, 4096),
+    in_memory(120_000, 8, 1, 60, 4096), in_memory(250_000, 4, 2, 30),
+    in_memory(90_000, 16, 4, 90, 2048), in_memory(160_000, 12, 2, 25, 8192),
+    in_memory(70_000, 8, 4, 140, 1024), least_memory(250_000, 16, 1, 40, 16_384),
+    least_memory(350_000, 8, 2, 70, 8192), least_memory(280_000, 16, 4, 48, 8192),
 )  # fmt: skip
 
 #: The cells of the page: columns, rows, workers.

@@ -1,11 +1,12 @@
 """Benchmarks that the documents name and that are run by hand: they run, small."""
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import categories, first_minute, forecasts, gaps, groups, sites
+from benchmarks import categories, first_minute, forecasts, gaps, groups, large, sites
 
 
 def test_categories__are_timed_beside_numbers(tmp_path, monkeypatch):
@@ -114,3 +115,22 @@ def test_sites__are_flagged_by_kinds_and_models(monkeypatch):
     without, _, within = ([*map(float, cell.split(" / "))] for cell in lines[3][1:])
     assert within[0] > 0.8  # of the anomalies are found
     assert within[2] < without[2] - 0.2  # of the site that is flagged most
+
+
+@pytest.mark.parametrize("where", large.WHERE)
+def test_large__compares_rows_with_brute_force(tmp_path, where):
+    given = ["--folder", str(tmp_path), "--rows", "3000", "--where", where]
+    done = CliRunner().invoke(large.main, [*given, "--in-this-process"])
+
+    assert done.exit_code == 0, done.output
+    cells = done.output.strip(" |\n").split(" | ")
+    assert len(cells) == len(large.HEAD)
+    assert cells[0] == "3,000"
+    assert cells[-1] == "50 of 50 equal"
+
+
+def test_large__says_where_rows_are_not_equal(tmp_path):
+    frame = dd.from_pandas(pd.DataFrame({"x": np.arange(100.0) ** 2}), npartitions=2)
+    p_values = np.linspace(0, 1, 100)
+
+    assert large.judged(frame, np.sort(p_values), p_values) == "0 of 50 equal"
