@@ -7,7 +7,6 @@ from .basis import Basis as Basis
 from .basis import GroupPoints as GroupPoints
 from .beam_search import BeamAccumulator as BeamAccumulator
 from .block_index import Index as Index
-from .blocks import Arrangement as Arrangement
 from .blocks import Block as Block
 from .blocks import as_float32_if_exact as as_float32_if_exact
 from .compilation import compiler as compiler

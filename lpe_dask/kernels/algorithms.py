@@ -9,8 +9,8 @@ are ordered. Every such module offers the same contract:
     last one may separate rows.
 ``arrange(points, cell_rows) -> Arrangement``
     In which order points in that basis are searched, and what runs of them are cells.
-``tile(points, tile_rows) -> Arrangement``
-    The same for queries, in tiles.
+``tile(points, tile_rows, of_block) -> Arrangement``
+    The same for queries, in tiles; as they came, if they come in the order of a block.
 ``SLAB_ROWS``
     Rows that are arranged at a time; None: all.
 ``KEEPS_NEAR_ROWS_TOGETHER``

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,8 @@ from lpe_dask.kernels.arrays import LANES, are_finite, read_only
 from lpe_dask.kernels.basis import FAR_SQUARE, Basis
 from lpe_dask.kernels.rounding import rounded_offsets, steps_of
 
-#: Rows that are laid out at a time, or a few more, if they have no more numbers: they stay
-#: in a core's cache.
+#: Rows that are laid out at a time, if they have no more numbers, so that they stay in a
+#: core's cache; but whole cells.
 LAID_OUT_ROWS, LAID_OUT_NUMBERS = 4096, 2**15
 
 
@@ -46,12 +46,6 @@ class Arrangement:
     order: NDArray[np.int64]
     starts: NDArray[np.int64]
     bounded: bool
-
-    @classmethod
-    def of_runs(cls, n_rows: int, run_rows: int) -> Self:
-        """Return cells with boxes of so many rows as they came."""
-        starts = np.append(np.arange(0, n_rows, run_rows), n_rows)
-        return cls(np.arange(n_rows), starts, bounded=True)
 
     def sample_cells(self, n_chosen: int) -> Arrangement:
         """Return up to so many of the cells, evenly, as they are."""

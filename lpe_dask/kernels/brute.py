@@ -57,7 +57,9 @@ def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangem
     return Arrangement(np.concatenate([starts[:0], *order]), starts, bounded=False)
 
 
-def tile(points: NDArray[np.float64], tile_rows: int) -> Arrangement:
+def tile(
+    points: NDArray[np.float64], tile_rows: int, *, of_block: bool = False
+) -> Arrangement:
     """Return queries of shape (n_rows, n_features) as they came, cut into tiles.
 
     Of so many rows that packs of queries are full, as all of them are compared.

@@ -54,7 +54,7 @@ _builders: set[int] = set()
 
 def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangement:
     """Return points of shape (n_rows, n_features) in runs of near ones, in large cells."""
-    runs = pruned.arrange(points, min(cell_rows, RUN_ROWS))
+    runs = pruned.arrange(points, min(cell_rows, RUN_ROWS), grouped=False)
     merged = max(1, cell_rows // RUN_ROWS)
     starts = np.append(runs.starts[:-1:merged], runs.starts[-1:])
     return Arrangement(runs.order, starts, bounded=True)

@@ -54,32 +54,48 @@ def basis(
     return learn_basis(sample, weights, n_codes, rotate=rotate, separates=separates)
 
 
-def arrange(points: NDArray[np.float64], cell_rows: int | None = None) -> Arrangement:
+def arrange(
+    points: NDArray[np.float64], cell_rows: int | None = None, *, grouped: bool = True
+) -> Arrangement:
     """Return points of shape (n_rows, n_features) ordered into cells of near ones.
 
     Each region is cut in the middle along the axis on which its points vary most, at a
-    multiple of 64, until none has more than ``cell_rows``, and on within cells, so that
-    each group of 64 rows is of near ones as well.
+    multiple of 64, until none has more than ``cell_rows``; where they are to be grouped, on
+    within cells, so that each group of 64 rows is of near ones as well.
     """
     n_rows, n_features = points.shape
     if cell_rows is None:
         is_large = n_rows >= MANY_ROWS and n_features >= MANY_FEATURES
         cell_rows = LARGE_CELL_ROWS if is_large else CELL_ROWS
-    if n_features <= FLAT_FEATURES:
-        cell_rows = min(cell_rows, FLAT_CELL_ROWS)
+    cell_rows = max(_most_rows(n_features, cell_rows), LANES)
     if not np.isfinite(points).all():  # a query that is not measured, wherever it goes
         points = np.nan_to_num(points, posinf=0.0, neginf=0.0)
-    order, starts = _order_cells(points, max(cell_rows, LANES))
+    order, starts = _order_cells(points, cell_rows, LANES if grouped else cell_rows)
     return Arrangement(order, np.append(np.sort(starts), n_rows), bounded=True)
 
 
-def tile(points: NDArray[np.float64], tile_rows: int) -> Arrangement:
-    """Return queries of shape (n_rows, n_features) in tiles of near ones."""
-    return arrange(points, tile_rows)
+def tile(
+    points: NDArray[np.float64], tile_rows: int, *, of_block: bool = False
+) -> Arrangement:
+    """Return queries of shape (n_rows, n_features) in tiles of near ones.
+
+    ``of_block`` says that they come as `arrange` has ordered them, and so are.
+    """
+    if not of_block:
+        return arrange(points, tile_rows, grouped=False)
+    n_rows, n_features = points.shape
+    tile_rows = _most_rows(n_features, tile_rows)
+    starts = np.append(np.arange(0, n_rows, tile_rows), n_rows)
+    return Arrangement(np.arange(n_rows), starts, bounded=True)
+
+
+def _most_rows(n_features: int, cell_rows: int) -> int:
+    """Return the rows of a cell or tile of few features, of which all cells are small."""
+    return min(cell_rows, FLAT_CELL_ROWS) if n_features <= FLAT_FEATURES else cell_rows
 
 
 def _order_cells(
-    points: NDArray[np.float64], cell_rows: int
+    points: NDArray[np.float64], cell_rows: int, group_rows: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the order of the rows, and where cells start, in any order."""
     order = np.arange(len(points))
@@ -92,7 +108,7 @@ def _order_cells(
             own = points if size == len(points) else points[rows]
             places = np.arange(size)
             cells = _divide(own, places, {size: np.zeros(1, np.int64)}, cell_rows)
-            _divide(own, places, cells, LANES, CELL_SAMPLE_ROWS)
+            _divide(own, places, cells, group_rows, CELL_SAMPLE_ROWS)
             order[first : first + size] = rows[places]
             starts += [first + of_size for of_size in cells.values()]
     return order, np.concatenate(starts)

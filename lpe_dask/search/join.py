@@ -39,7 +39,7 @@ from lpe_dask.kernels import (
 from lpe_dask.search.approximate import beam_search
 from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.blocks.spool_blocks import SpooledBlock, handles_of
-from lpe_dask.search.locality import by_nearest_box
+from lpe_dask.search.locality import by_box
 from lpe_dask.search.plan import Statistic, sample_neighbors, share_of
 from lpe_dask.tables import float_rows
 from lpe_dask.tasks import (
@@ -475,7 +475,7 @@ def _groups(
     # A row with NaN is not measured, whatever block it falls to.
     points = np.nan_to_num(space.basis.points(prepared))
     lows, highs = zip(*((handle.low, handle.high) for handle in handles), strict=True)
-    order, starts = by_nearest_box(points, (np.array(lows), np.array(highs)))
+    order, starts = by_box(points, (np.array(lows), np.array(highs)))
     for start, stop in pairwise(starts):
         if start < stop:
             yield order[start:stop]

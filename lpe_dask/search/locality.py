@@ -1,7 +1,7 @@
 """Divide rows into regions of near ones, by boxes that a sample is cut into.
 
     sample points --learn_regions--> boxes
-    points, boxes --by_nearest_box--> points in the order of their regions
+    points, boxes --by_box--> points in the order of their regions
 
 Queries are divided in the same way, by the boxes of blocks.
 """
@@ -16,9 +16,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-#: Numbers of points that are compared with boxes at a time: memory for more takes longer
-#: to get than these take to compare.
-COMPARED_NUMBERS = 2**15
+#: Points that are compared with cuts at a time: they stay in a core's cache.
+COMPARED_POINTS = 4096
 
 #: Where boxes begin and end, both of shape (n_boxes, n_features).
 Boxes = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -65,13 +64,14 @@ def learn_regions(points: NDArray[np.float64], n_regions: int) -> Boxes:
     return lows, highs
 
 
-def by_nearest_box(
+def by_box(
     points: NDArray[np.float64], boxes: Boxes
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order that sorts points by their nearest box, and where each box begins.
+    """Return the order that sorts points by boxes near them, and where each box begins.
 
-    Of boxes that are as near it is the first: equal points come to the same one. A point
-    within a box is found by what parts the boxes; others are compared with all of them.
+    Cuts part the boxes, again and again, and a point comes to the one on its side of all
+    cuts: to that which it is in, if no box reaches across a cut. Equal points come to the
+    same one.
 
     Parameters
     ----------
@@ -85,36 +85,28 @@ def by_nearest_box(
     starts : ndarray of shape (n_boxes + 1,)
     """
     n_boxes, cuts = len(boxes[0]), _Cuts.between(*boxes)
-    nearest = np.empty(len(points), np.min_scalar_type(n_boxes))  # small ones sort fast
-    outside = [np.empty(0, np.int64)]
-    n_compared = max(1, COMPARED_NUMBERS // points.shape[1])
-    for start in range(0, len(points), n_compared):
-        some = slice(start, start + n_compared)
-        nearest[some], is_within = cuts.box_around(points[some], boxes)
-        outside.append(start + np.flatnonzero(~is_within))
-    left = np.concatenate(outside)
-    for start in range(0, len(left), n_compared):
-        which = left[start : start + n_compared]
-        nearest[which] = _nearest_of_all(points[which], boxes)
-    order = np.argsort(nearest, kind="stable")
-    return order, np.searchsorted(nearest[order], np.arange(n_boxes + 1))
+    own = np.empty(len(points), np.min_scalar_type(n_boxes))  # small ones sort fast
+    for start in range(0, len(points), COMPARED_POINTS):
+        some = slice(start, start + COMPARED_POINTS)
+        own[some] = cuts.box_of(points[some])
+    order = np.argsort(own, kind="stable")
+    return order, np.searchsorted(own[order], np.arange(n_boxes + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class _Cuts:
-    """Cuts between boxes that follow each other, in a tree; no box reaches across one.
+    """Cuts between boxes that follow each other, in a tree.
 
     Attributes
     ----------
     axes, values : ndarray of shape (n_nodes,)
-        A point with a larger number on that axis is on the second side. Where nothing is
-        cut, none is.
+        A point with a larger number on that axis is on the second side; none is at a leaf.
     sides : ndarray of shape (n_nodes, 2)
-        The nodes of both sides; where nothing is cut, the node itself.
-    boxes : ndarray of shape (n_nodes, 2)
-        The first box of a node, and the first after it.
+        The nodes of both sides; at a leaf, the node itself.
+    boxes : ndarray of shape (n_nodes,)
+        The first box of a node, which is the only one of a leaf.
     depth : int
-        Cuts from the root to where nothing is cut, at most.
+        Cuts from the root to a leaf, at most.
     """
 
     axes: NDArray[np.int64]
@@ -125,60 +117,57 @@ class _Cuts:
 
     @classmethod
     def between(cls, lows: NDArray[np.float64], highs: NDArray[np.float64]) -> Self:
-        """Return cuts between boxes, each as near to the middle as can be."""
+        """Return cuts between boxes, which reach across them as little as can be."""
         axes, values, sides = [0], [math.inf], [(0, 0)]
-        boxes, depths = [(0, len(lows))], [0]
+        parts, depths = [(0, len(lows))], [0]
         for node in count():
-            if node == len(boxes):
+            if node == len(parts):
                 break
-            start, stop = boxes[node]
-            highest = np.maximum.accumulate(highs[start:stop])[:-1]
-            lowest = np.minimum.accumulate(lows[start:stop][::-1])[::-1][1:]
-            are_apart = lowest > highest
-            cuts = np.flatnonzero(are_apart.any(axis=1))
-            if len(cuts) == 0:
+            start, stop = parts[node]
+            if stop - start == 1:
                 continue
-            cut = cuts[np.abs(cuts + 1 - (stop - start) / 2).argmin()]
-            axes[node] = int(are_apart[cut].argmax())
-            values[node] = highest[cut, axes[node]]
-            sides[node] = len(boxes), len(boxes) + 1
-            for side in ((start, start + int(cut) + 1), (start + int(cut) + 1, stop)):
-                sides.append((len(boxes), len(boxes)))
-                boxes.append(side)
+            n_first, axes[node], values[node] = _cut(lows[start:stop], highs[start:stop])
+            sides[node] = len(parts), len(parts) + 1
+            for part in ((start, start + n_first), (start + n_first, stop)):
+                sides.append((len(parts), len(parts)))
+                parts.append(part)
                 axes.append(0)
                 values.append(math.inf)
                 depths.append(depths[node] + 1)
         return cls(
-            np.array(axes), np.array(values), np.array(sides), np.array(boxes), max(depths)
-        )
+            np.array(axes), np.array(values), np.array(sides), np.array(parts)[:, 0],
+            max(depths),
+        )  # fmt: skip
 
-    def box_around(
-        self, points: NDArray[np.float64], boxes: Boxes
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the box that each point may be in, and whether it is in no other one."""
+    def box_of(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the box on whose side of all cuts each point is."""
         rows, nodes = np.arange(len(points)), np.zeros(len(points), np.int64)
         for _ in range(self.depth):
             is_second = points[rows, self.axes[nodes]] > self.values[nodes]
             nodes = self.sides[nodes, is_second.astype(np.int64)]
-        around, stops = self.boxes[nodes].T
-        squares = _squares_to(points, *(corner[around] for corner in boxes))
-        return around, (squares == 0.0) & (stops - around == 1)
+        return self.boxes[nodes]
 
 
-def _nearest_of_all(points: NDArray[np.float64], boxes: Boxes) -> NDArray[np.int64]:
-    """Return the number of the nearest box of each point."""
-    best, nearest = np.full(len(points), np.inf), np.zeros(len(points), np.int64)
-    for i, box in enumerate(zip(*boxes, strict=True)):
-        squares = _squares_to(points, *box)
-        nearest[squares < best] = i
-        np.minimum(best, squares, out=best)
-    return nearest
+def _cut(lows: NDArray[np.float64], highs: NDArray[np.float64]) -> tuple[int, int, float]:
+    """Return how many boxes come before the best cut, its axis and its value.
 
-
-def _squares_to(
-    points: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the squared distances from points to a box, or each to its own."""
-    gaps = np.maximum(np.maximum(low - points, points - high), 0.0)
-    squares: NDArray[np.float64] = np.einsum("ij,ij->i", gaps, gaps)
-    return squares
+    Of cuts that no box reaches across it is the one nearest to the middle; if there is
+    none, of those not far from the middle the one that boxes reach across the least.
+    """
+    n_boxes = len(lows)
+    highest = np.maximum.accumulate(highs)[:-1]
+    lowest = np.minimum.accumulate(lows[::-1])[::-1][1:]
+    apart = lowest - highest
+    axes = apart.argmax(axis=1)
+    apart = np.take_along_axis(apart, axes[:, None], axis=1)[:, 0]
+    from_middle = np.abs(np.arange(1, n_boxes) - n_boxes / 2)
+    is_far = (apart <= 0) & (from_middle > max(1.0, n_boxes / 4))
+    rank = np.where(is_far, -np.inf, np.minimum(apart, 0.0))
+    rank[apart > 0] = np.inf
+    cut = int(np.lexsort((from_middle, -rank))[0])
+    axis = int(axes[cut])
+    # Above all that is before, or amid what is on both sides.
+    value = highest[cut, axis]
+    if apart[cut] <= 0:
+        value = value / 2 + lowest[cut, axis] / 2
+    return cut + 1, axis, float(value)

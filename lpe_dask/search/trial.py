@@ -39,9 +39,9 @@ REPEAT_SECONDS, MIN_REPEATS, MAX_REPEATS = 0.15, 2, 20
 #: many rows: measured 4 of 8 columns. Only what lies beyond a trial is added by it.
 CELL_PAIRS = 6
 
-#: Share of what a pair takes on average that each further one takes at least: measured half
-#: where queries take the rest. By what one trial took longer than the other alone, a moment
-#: in which the processor did something else could make all further pairs cost nothing.
+#: Share of what a pair takes on average that each further one takes at least; measured were
+#: .5 to 1 of 8 columns. By the difference of two trials alone, further pairs would cost
+#: nothing if the processor did something else during the shorter one.
 LEAST_PRICE = 0.25
 
 #: Rows whose neighbor graph is made, and of these that are walked from.
@@ -173,7 +173,9 @@ class SampledRows:
         of_queries = block.rows if queries is None else queries
         step = max(1, len(of_queries) // n_rows)
         points = basis.points(of_queries[::step])
-        tiles = ALGORITHMS[self.space.algorithm].tile(points, QueryTiles.TILE_ROWS)
+        tiles = ALGORITHMS[self.space.algorithm].tile(
+            points, QueryTiles.TILE_ROWS, of_block=queries is None
+        )
         which = tiles.sample_cells(n_tiles)
         asked = of_queries[::step][which.order]
         own = block.numbers[::step][which.order] if queries is None else None

@@ -62,7 +62,12 @@ class ArrayFile:
         while n_read < len(wanted):
             n_more = self._file.readinto(wanted[n_read:])
             if n_more == 0:
-                raise EOFError(f"{self._file} ends {len(wanted) - n_read} bytes early")
+                name = getattr(self._file, "path", "a file of arrays")
+                n_left = len(wanted) - n_read
+                raise EOFError(
+                    f"{name} ends {n_left} bytes early: it was changed, or not written to "
+                    f"its end. Fit again, or compute the result again."
+                )
             n_read += n_more
         rows.flags.writeable = False
         return rows

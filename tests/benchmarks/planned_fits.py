@@ -44,7 +44,7 @@ from lpe_dask.search import reference
 from lpe_dask.search.algorithm_selection import choose_space
 from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.blocks.spool_blocks import SpooledBlock, SpooledPieces
-from lpe_dask.search.locality import Boxes, by_nearest_box, learn_regions
+from lpe_dask.search.locality import Boxes, by_box, learn_regions
 from lpe_dask.search.plan import SearchPlan, share_of
 from lpe_dask.storage import SpooledNumbers, VectorPart, vectors
 from lpe_dask.tables import nominal_survey
@@ -285,7 +285,7 @@ class _Planner:
         """Learn regions, and count the rows of the law in them."""
         fit, regions = self._fit, learn_regions(points, n_regions)
         points = fit.space.basis.points(self._rows)
-        order, starts = by_nearest_box(points, regions)
+        order, starts = by_box(points, regions)
         ends = np.round(starts * (fit.shape.n_rows / len(points))).astype(np.int64)
         fit.region_rows, boxes = np.diff(ends), []
         for i, (low, high) in enumerate(zip(*regions, strict=True)):

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.json_arrays import LEFT_OUT
-from lpe_dask.kernels import ALGORITHMS, Arrangement, Basis, Block, Index, QueryTiles
+from lpe_dask.kernels import ALGORITHMS, Basis, Block, Index, QueryTiles
 from lpe_dask.search.blocks.held_rows import HeldRows
 from lpe_dask.search.blocks.in_memory import InMemoryBlock, InMemoryIndex, RowsByRegion
 from lpe_dask.search.blocks.merged_pieces import MERGED, Run, merged_pieces
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import Handles, SpoolFolder, handles_of
 from lpe_dask.search.groups import SearchGroups
-from lpe_dask.search.locality import Boxes, by_nearest_box
+from lpe_dask.search.locality import Boxes, by_box
 from lpe_dask.search.plan import SAMPLE_EVERY, SUMMED_PIECES, share_of
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tasks import (
@@ -131,10 +131,9 @@ class Space:
             _, is_measured = self.groups.of_rows(rows[:, -1].astype(np.float64))
             rows = np.where(is_measured[:, None], rows, np.nan)
         points = self.basis.points(rows)
-        if of_block and self.prunes:
-            arrangement = Arrangement.of_runs(len(rows), QueryTiles.TILE_ROWS)
-        else:
-            arrangement = ALGORITHMS[self.algorithm].tile(points, QueryTiles.TILE_ROWS)
+        arrangement = ALGORITHMS[self.algorithm].tile(
+            points, QueryTiles.TILE_ROWS, of_block=of_block
+        )
         tables = weights = None
         if self.basis.groups is not None:
             tables, weights = self._tables_of(rows[:, -1])
@@ -396,7 +395,7 @@ def _split(
 ) -> Any:
     space, regions = entered
     prepared = space.preparation.apply_float32(rows)
-    order, starts = by_nearest_box(space.basis.points(prepared), regions)
+    order, starts = by_box(space.basis.points(prepared), regions)
     pieces = RowsByRegion(prepared[order], first + order, starts)
     return pieces if folder is None else folder.write_pieces(pieces)
 

@@ -374,10 +374,10 @@ def test_searches__compare_fewer_pairs_where_groups_of_cells_have_boxes():
         cell_rows: search_nearest(
             in_blocks("pruned", points, cell_rows=cell_rows), points[:2000], 10
         ).n_compared
-        for cell_rows in (64, 512)
+        for cell_rows in (64, 1024, 2048)
     }
 
-    assert compared[512] < 1.1 * compared[64]
+    assert max(compared.values()) < 1.2 * compared[64]
 
 
 # Rows that are not measured, and blocks without a row that matters
