@@ -31,6 +31,10 @@ LISTED_BYTES, GATHERED_BYTES = 64 * 2**20, 32 * 2**20
 #: what a lost worker leaves to be done again.
 MIN_TASK_ROWS, MAX_TASK_ROWS = 1024, 32_768
 
+#: Those of few columns, where there is memory, and their numbers. Each pass is sorted into
+#: tiles by itself, and the nearer the rows of a tile are, the fewer pairs are left.
+MAX_NARROW_ROWS, MAX_NARROW_NUMBERS = 131_072, 2**20
+
 #: Those where each task reads a spool: one of many rows reads hardly more of it than one of
 #: few. Of 43 blocks of 8 columns an eighth of one is near 17, and all of one near 22.
 MAX_SPOOL_TASK_ROWS = 2**19
@@ -450,6 +454,10 @@ def plan_search(
             parts, most_rows = 7, min(block_rows, MAX_SPOOL_TASK_ROWS)
     pass_bytes = min(max_bytes, memory_limit // (parts * threads))
     pass_rows = max(1, min(most_rows, pass_bytes // row_bytes))
+    if not (shape.is_spooled or shape.is_indexed or shape.graph_params):
+        narrow_rows = min(MAX_NARROW_ROWS, MAX_NARROW_NUMBERS // shape.n_features)
+        narrow_rows = min(narrow_rows, n_reference, pass_bytes // (2 * row_bytes))
+        pass_rows = max(pass_rows, narrow_rows)
     if pass_rows > MIN_TASK_ROWS:  # a task of as many rows is not to have two
         pass_rows -= pass_rows % Block.whole_groups(1)
     n_tasks = min(TASKS_PER_THREAD * n_threads, -(-n_reference // MIN_TASK_ROWS))
