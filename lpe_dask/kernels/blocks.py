@@ -158,66 +158,37 @@ class Block(NamedTuple):
         # A search along a graph reads rows from anywhere: each in as few lines as can be.
         arranged = empty_aligned(rows.shape, rows.dtype)
         arranged_numbers = np.empty_like(numbers)
-        n_groups = -(-n_rows // LANES)
-        n_numbers = len(basis.center)
-        n_pairs = -(-n_numbers // 2)
-        laid_out_rows = min(LAID_OUT_ROWS, LAID_OUT_NUMBERS // n_features)
-        groups = empty_aligned((n_groups, n_pairs, LANES, 2), np.int16)
-        code_groups = empty_aligned((n_groups, n_features - n_numbers, LANES))
-        roundings = np.empty((3, n_groups), np.float32)
-        norms = empty_aligned((n_groups * LANES,))
-        longest = np.empty(n_groups, np.float32)
-        group_boxes = np.empty((2, n_groups, n_features), np.float32)
+        groups = _Groups.empty(-(-n_rows // LANES), len(basis.center), n_features)
         cells = []
         for first in range(0, n_rows, slab_rows or n_rows):
             slab = slice(first, min(n_rows, first + (slab_rows or n_rows)))
-            of_slab = slice(first // LANES, -(-slab.stop // LANES))
             points = basis.points(rows[slab])
-            is_measured = are_finite(points[:, :n_numbers])
+            is_measured = are_finite(points[:, : groups.n_numbers])
             if not is_measured.all():  # of groups of which nothing is known
-                points[~is_measured, :n_numbers] = 0.0
+                points[~is_measured, : groups.n_numbers] = 0.0
             arrangement = arrange(points)
             order, starts = arrangement.order, arrangement.starts
             # With mode="raise" NumPy fills a buffer first, as large as the rows.
             np.take(rows[slab], order, axis=0, out=arranged[slab], mode="clip")
             np.take(numbers[slab], order, out=arranged_numbers[slab], mode="clip")
-            n_cells = len(starts) - 1
-            centers = np.zeros((n_cells, n_features))
-            lows = np.full((n_cells, n_features), -np.inf, np.float32)
-            highs = np.full((n_cells, n_features), np.inf, np.float32)
-            reaches = np.empty(n_cells)
-            of_slab_norms = norms[of_slab.start * LANES : of_slab.stop * LANES]
-            for some in _runs_of_cells(starts, laid_out_rows):
-                run = slice(starts[some.start], starts[some.stop])
-                of_run = slice(run.start // LANES, -(-run.stop // LANES))
-                own, firsts = points[order[run]], starts[some] - run.start
-                if arrangement.bounded:
-                    _fill_boxes(
-                        own, n_numbers, firsts, centers[some], lows[some], highs[some]
-                    )
-                    _fill_group_boxes(own, n_numbers, group_boxes[:, of_slab][:, of_run])
-                _fill_groups(
-                    own, n_numbers, firsts, centers[some], basis.relative_error,
-                    groups[of_slab][of_run], code_groups[of_slab][of_run],
-                    roundings[:, of_slab][:, of_run],
-                    of_slab_norms[of_run.start * LANES : of_run.stop * LANES],
-                    longest[of_slab][of_run], reaches[some],
-                )  # fmt: skip
-            of_rows = of_slab_norms[: len(order)]
-            of_rows[~is_measured[order]] = np.nan
-            cells.append((first + starts[:-1], centers, lows, highs, reaches))
+            of_slab = groups.of(slab.start, slab.stop)
+            of_cells = _fill_slab(points, arrangement, basis.relative_error, of_slab)
+            of_slab.norms[: len(order)][~is_measured[order]] = np.nan
+            cells.append((first + starts[:-1], *of_cells))
         starts, centers, lows, highs, reaches = map(
             np.concatenate, zip(*cells, strict=True)
         )
         starts = np.append(starts, n_rows)
         is_single = rows.dtype == np.float32
         no_row = np.empty((0, n_features), np.float64 if is_single else np.float32)
-        if not arrangement.bounded or len(centers) == n_groups:
+        group_boxes = groups.boxes
+        if not arrangement.bounded or len(centers) == len(groups.longest):
             group_boxes = group_boxes[:, :0]
         return cls.from_arrays(
             *((arranged, no_row) if is_single else (no_row, arranged)), arranged_numbers,
-            starts, centers, lows, highs, reaches, longest, groups.reshape(-1),
-            code_groups.reshape(-1), *roundings, norms, *group_boxes,
+            starts, centers, lows, highs, reaches, groups.longest,
+            groups.pairs.reshape(-1), groups.codes.reshape(-1), *groups.roundings,
+            groups.norms, *group_boxes,
         )  # fmt: skip
 
     @staticmethod
@@ -264,6 +235,69 @@ class Block(NamedTuple):
     def n_rows(self) -> int:
         """Rows of the block."""
         return len(self.numbers)
+
+
+class _Groups(NamedTuple):
+    """What a block has of its groups of 64 rows, to be filled: see there."""
+
+    pairs: NDArray[np.int16]
+    codes: NDArray[np.float32]
+    roundings: NDArray[np.float32]
+    norms: NDArray[np.float32]
+    longest: NDArray[np.float32]
+    boxes: NDArray[np.float32]
+
+    @staticmethod
+    def empty(n_groups: int, n_numbers: int, n_features: int) -> _Groups:
+        """Return room for so many groups."""
+        n_codes = n_features - n_numbers
+        return _Groups(
+            empty_aligned((n_groups, -(-n_numbers // 2), LANES, 2), np.int16),
+            empty_aligned((n_groups, n_codes, LANES)),
+            np.empty((3, n_groups), np.float32),
+            empty_aligned((n_groups * LANES,)),
+            np.empty(n_groups, np.float32),
+            np.empty((2, n_groups, n_features), np.float32),
+        )
+
+    @property
+    def n_numbers(self) -> int:
+        """Columns that are no codes."""
+        return int(self.boxes.shape[2] - self.codes.shape[1])
+
+    def of(self, start: int, stop: int) -> _Groups:
+        """Return the groups of the rows from ``start``, where one begins, to ``stop``."""
+        some = slice(start // LANES, -(-stop // LANES))
+        return _Groups(
+            self.pairs[some], self.codes[some], self.roundings[:, some],
+            self.norms[some.start * LANES : some.stop * LANES], self.longest[some],
+            self.boxes[:, some],
+        )  # fmt: skip
+
+
+def _fill_slab(
+    points: NDArray[np.float64],
+    arrangement: Arrangement,
+    relative_error: float,
+    groups: _Groups,
+) -> tuple[NDArray[Any], ...]:
+    """Fill the groups of points; return centers, lows, highs and reaches of the cells."""
+    n_features, starts = points.shape[1], arrangement.starts
+    n_cells, n_numbers = len(starts) - 1, groups.n_numbers
+    laid_out_rows = min(LAID_OUT_ROWS, LAID_OUT_NUMBERS // n_features)
+    centers = np.zeros((n_cells, n_features))
+    lows = np.full((n_cells, n_features), -np.inf, np.float32)
+    highs = np.full((n_cells, n_features), np.inf, np.float32)
+    reaches = np.empty(n_cells)
+    for some in _runs_of_cells(starts, laid_out_rows):
+        first, stop = starts[some.start], starts[some.stop]
+        own, of_run = points[arrangement.order[first:stop]], groups.of(first, stop)
+        firsts = starts[some] - first
+        if arrangement.bounded:
+            _fill_boxes(own, n_numbers, firsts, centers[some], lows[some], highs[some])
+            _fill_group_boxes(own, n_numbers, of_run.boxes)
+        _fill_groups(own, firsts, centers[some], relative_error, of_run, reaches[some])
+    return centers, lows, highs, reaches
 
 
 def _cell_bytes(n_features: int) -> int:
@@ -327,18 +361,15 @@ def _round_outward(lows: NDArray[np.float32], highs: NDArray[np.float32]) -> Non
 
 def _fill_groups(
     points: NDArray[np.float64],
-    n_numbers: int,
     firsts: NDArray[np.int64],
     centers: NDArray[np.float64],
     relative_error: float,
-    groups: NDArray[np.int16],
-    code_groups: NDArray[np.float32],
-    roundings: NDArray[np.float32],
-    norms: NDArray[np.float32],
-    longest: NDArray[np.float32],
+    filled: _Groups,
     reaches: NDArray[np.float64],
 ) -> None:
     """Fill the groups of some cells, which start at ``firsts``, and what goes with them."""
+    groups, code_groups, roundings, norms, longest, _ = filled
+    n_numbers = filled.n_numbers
     n_rows, n_features = points.shape
     sizes = np.diff(np.append(firsts, n_rows))
     with np.errstate(over="ignore", invalid="ignore"):
