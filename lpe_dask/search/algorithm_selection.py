@@ -44,7 +44,7 @@ MIN_ROWS_FOR_TRIAL = 2048
 #: The same for the products that brute force takes in all: some 20 ms of one thread, and as
 #: many times more as a trial takes longer, as the square of these features does: rows are
 #: rotated.
-FEW_PRODUCTS, TRIAL_FEATURES = 1_000_000_000, 24
+FEW_PRODUCTS, TRIAL_FEATURES = 2_000_000_000, 24
 
 #: Features up to which pruning pays whatever the rows are.
 CLEAR_FEATURES = 6

@@ -170,6 +170,8 @@ class SampledRows:
         pack_seconds = (time.thread_time() - began) / len(rows)
         block, basis = held.block, self.space.basis
         n_rows = max(QueryTiles.TILE_ROWS, round(min(1.0, density) * len(rows)))
+        if not self.space.prunes:  # tiles need no near rows: some of everywhere
+            n_rows = min(n_rows, n_tiles * QueryTiles.TILE_ROWS)
         of_queries = block.rows if queries is None else queries
         step = max(1, len(of_queries) // n_rows)
         points = basis.points(of_queries[::step])
