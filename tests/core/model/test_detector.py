@@ -292,7 +292,7 @@ def test_fit__logs_which_algorithm_it_took_and_why(caplog):
 
     with caplog.at_level("INFO", logger="lpe_dask"):
         LPE(5).fit(rng.standard_normal((20_000, 7)))
-        LPE(5).fit(rng.standard_normal((10_000, 40)))
+        LPE(5).fit(rng.standard_normal((12_000, 40)))
         LPE(5).fit(rng.standard_normal((30, 2)))
 
     taken = [record.message for record in caplog.records if "algorithm=" in record.message]
