@@ -96,7 +96,7 @@ def lower_limits(n_listed, cell, first, block, errors, found, tile):  # type: ig
     least[:n_sums] = np.inf
     spread, rounding, span = 0.0, np.float32(0.0), np.float32(0.0)
     for g in range(start, stop):
-        if _has_gaps(g, block):
+        if _has_unmeasured(g, block):
             continue
         of_group = group_error(g, block, errors)
         spread = spread if spread > of_group else of_group  # noqa: FURB136 - NaN
@@ -124,12 +124,12 @@ def lower_limits(n_listed, cell, first, block, errors, found, tile):  # type: ig
 
 
 @inlined
-def _has_gaps(g, block):  # type: ignore[no-untyped-def]
+def _has_unmeasured(g, block):  # type: ignore[no-untyped-def]
     """Return whether a group has rows that are not measured, of which no sum is written."""
-    has_gaps = False
+    has_unmeasured = False
     for place in range(g * LANES, (g + 1) * LANES):
-        has_gaps |= block.norms[place] != block.norms[place]  # NaN
-    return has_gaps
+        has_unmeasured |= block.norms[place] != block.norms[place]  # NaN
+    return has_unmeasured
 
 
 @borrowing

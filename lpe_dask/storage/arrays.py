@@ -64,7 +64,7 @@ class ArrayFile:
             if n_more == 0:
                 name = getattr(self._file, "path", "a file of arrays")
                 n_left = len(wanted) - n_read
-                raise EOFError(
+                raise RuntimeError(
                     f"{name} ends {n_left} bytes early: it was changed, or not written to "
                     f"its end. Fit again, or compute the result again."
                 )

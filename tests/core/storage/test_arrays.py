@@ -50,5 +50,5 @@ def test_file__that_ends_early_says_so():
     file = ArrayFile(io.BytesIO(written()[:-3]))
 
     file.part(0)
-    with pytest.raises(EOFError, match="ends 3 bytes early"):
+    with pytest.raises(RuntimeError, match="ends 3 bytes early"):
         file.part(2)

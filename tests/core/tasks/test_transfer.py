@@ -151,7 +151,7 @@ def test_stored_value__reads_only_the_rows_of_a_part(client, place):
     os.truncate(file, LARGE.nbytes // 2)  # what lies behind cannot be read
 
     np.testing.assert_array_equal(stored.part(5, 9), LARGE[5:9])
-    with pytest.raises(EOFError, match="bytes early"):
+    with pytest.raises(RuntimeError, match="bytes early"):
         stored()
 
 
