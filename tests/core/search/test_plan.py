@@ -49,6 +49,7 @@ from lpe_dask.search.plan import (
     ProblemSize,
     SearchPlan,
     Statistic,
+    plan_search,
 )
 from lpe_dask.search.preparation import Preparation, Scaling
 from lpe_dask.search.quantile_scale import QuantileKnots
@@ -572,3 +573,31 @@ def test_query_shares__suit_threads_and_are_not_tiny(n_partitions, n_threads, la
         assert n_partitions <= 4 * n_threads or shares == 1
     elif shares > 1:
         assert 512 < largest / shares <= 32_768
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "memory_limit", "pass_rows"),
+    [
+        (10**6, 8, 4 * GIB, 131_072),
+        (10**6, 16, 4 * GIB, 65_536),
+        (10**6, 40, 4 * GIB, 32_768),
+        (50_000, 8, 4 * GIB, 50_000),
+        (20_000, 8, 4 * GIB, 32_768),
+    ],
+)
+def test_plan__has_longer_passes_of_few_columns(
+    n_rows, n_features, memory_limit, pass_rows
+):
+    """Of no more rows than are searched among, and where half of a pass may be enough."""
+    given = {"n_threads": 2, "threads": 1}
+    shape = ProblemSize(n_rows, n_features, Statistic(20, None))
+
+    plan = plan_search(shape, memory_limit=memory_limit, **given)
+    spooled = plan_search(
+        replace(shape, is_spooled=True), memory_limit=memory_limit, is_tight=True, **given
+    )
+    little = plan_search(shape, memory_limit=GIB // 2, **given)
+
+    assert plan.pass_rows == pass_rows - pass_rows % 64
+    assert spooled.pass_rows <= 32_768
+    assert little.pass_rows <= 32_768
