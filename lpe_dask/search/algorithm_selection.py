@@ -10,6 +10,7 @@ rows are rotated and sorted first. Which one is chosen changes no result.
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import cast
 
@@ -30,13 +31,19 @@ logger = logging.getLogger(__name__)
 #: Rows that both exact algorithms are tried on, at least and at most; the part of all rows,
 #: and pairs of all rows for each product, from which on a trial takes too long. (To rotate
 #: rows, products grow with the square of the columns.)
-MIN_TRIED_ROWS, MAX_TRIED_ROWS, TRIAL_FRACTION, TRIED_PAIRS = 2048, 16_384, 3, 1000
+MIN_TRIED_ROWS, MAX_TRIED_ROWS, TRIAL_FRACTION, TRIED_PAIRS = 2048, 16_384, 5, 1000
 
-#: Part of the time of brute force that pruning may take by a trial, and is then chosen.
-MAX_PRUNED_RATIO = 0.9
+#: Part of the time of brute force that pruning may take by a trial, and is then chosen. A
+#: trial leaves out what it takes to divide rows among regions: about half as long as to pack
+#: them.
+MAX_PRUNED_RATIO = 0.8
+
+#: Brute force that sums each pair once takes, of what its trial took, a part that falls with
+#: the features: measured 1 / 1.15 of 62, 1 / 1.25 of 128, 1 / 1.45 of 200, 1 / 1.65 of 384.
+ONCE_FEATURES, MAX_ONCE_RATIO = 450, 1.8
 
 #: Tiles of queries in a trial: it hardly matters which where all pairs are compared.
-TRIED_TILES = {"brute": 2, "pruned": 4}
+TRIED_TILES = {"brute": 3, "pruned": 4}
 
 #: Reference rows below which either is done before a choice is.
 MIN_ROWS_FOR_TRIAL = 2048
@@ -46,8 +53,13 @@ MIN_ROWS_FOR_TRIAL = 2048
 #: rotated.
 FEW_PRODUCTS, TRIAL_FEATURES = 2_000_000_000, 24
 
-#: Features up to which pruning pays whatever the rows are.
-CLEAR_FEATURES = 6
+#: Rows for each corner of a box from which on pruning pays whatever the rows are: measured
+#: of independent columns, .9 to 1.05 times as fast with 8 for each and more with more. Of
+#: more features than so many, a trial takes next to nothing beside what such rows take.
+CLEAR_CORNER_ROWS, CLEAR_FEATURES = 8, 12
+
+#: Features up to which that is so of any rows that are not few.
+FLAT_FEATURES = 6
 
 #: Products that a pair takes beside one for each feature: to be looked at.
 PAIR_PRODUCTS = 16
@@ -119,6 +131,8 @@ def choose_algorithm(
     if tried is None:
         return "brute", "kernels are not compiled yet, and all pairs are few"
     seconds = {name: cost.seconds + cost.pack_seconds for name, cost in tried.items()}
+    if plan.may_sum_pairs_once:
+        seconds["brute"] /= min(MAX_ONCE_RATIO, 1 + n_features / ONCE_FEATURES)
     reason = (
         f"by a trial, a query takes {1e6 * seconds['pruned']:.3g} us among {n_reference} "
         f"rows of {n_features} features with pruning, {1e6 * seconds['brute']:.3g} us "
@@ -134,10 +148,14 @@ def choice_without_trial(n_reference: int, n_features: int) -> tuple[str, str] |
     few = "brute", f"{n_reference} reference rows x {n_features} features are few"
     if n_reference <= MIN_ROWS_FOR_TRIAL:
         return few
-    if n_features <= CLEAR_FEATURES:
-        return "pruned", f"of {n_features} features, boxes leave out most pairs"
-    most = FEW_PRODUCTS * (1 + (n_features / TRIAL_FEATURES) ** 2)
-    return few if n_products <= most else None
+    clear = "pruned", f"of {n_features} features, boxes leave out most pairs"
+    if n_features <= FLAT_FEATURES:
+        return clear
+    if n_products <= FEW_PRODUCTS * (1 + (n_features / TRIAL_FEATURES) ** 2):
+        return few
+    n_corners = 2 ** min(n_features, CLEAR_FEATURES)
+    is_clear = n_features <= CLEAR_FEATURES and n_reference >= CLEAR_CORNER_ROWS * n_corners
+    return clear if is_clear else None
 
 
 def _try_exact(
@@ -179,11 +197,14 @@ def _try_each(
     search.expect()
     if not search.runs_compiled():
         return None
-    tried = {}
     with_samples = sample_neighbors(search.n_listed_neighbors) is not None
-    for name, n_tiles in TRIED_TILES.items():
+
+    def try_one(name: str) -> Cost:
         basis = ALGORITHMS[name].basis(rows, weights, n_codes)
         space = Space(name, Preparation(), basis, with_samples=with_samples)
         sampled = SampledRows(rows, space, search)
-        tried[name] = sampled.cost(n_reference, n_tiles=n_tiles, seconds=0.0)
-    return tried
+        return sampled.cost(n_reference, n_tiles=TRIED_TILES[name], seconds=0.0)
+
+    # At once, as nothing else is done yet: each is timed by its own thread.
+    with ThreadPoolExecutor(len(TRIED_TILES)) as threads:
+        return dict(zip(TRIED_TILES, threads.map(try_one, TRIED_TILES), strict=True))

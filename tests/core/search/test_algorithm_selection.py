@@ -106,9 +106,31 @@ def test_choose_algorithm__tries_the_same_share_of_rows(n_neighbors, expected, m
 
     monkeypatch.setattr(SampledRows, "cost", cost)
 
-    chosen(RNG.standard_normal((8000, 8)), 100_000, n_neighbors)
+    chosen(RNG.standard_normal((8000, 16)), 100_000, n_neighbors)
 
     assert tried == [(8000, expected)] * 2
+
+
+@pytest.mark.parametrize("n_features", [7, 10, 12])
+def test_choose_algorithm__prunes_without_a_trial_where_each_corner_has_rows(n_features):
+    decided = algorithm_selection.choice_without_trial
+    n_clear = 8 * 2**n_features
+
+    assert decided(max(10_000, n_clear), n_features)[0] == "pruned"
+    fewer = decided(n_clear - 1, n_features)
+    assert fewer is None or fewer[0] == "brute"
+    assert decided(10**9, 13) is None
+
+
+@pytest.mark.parametrize(("n_neighbors", "expected"), [(40, "brute"), (41, "pruned")])
+def test_choose_algorithm__counts_pairs_once_where_brute_force_does(
+    n_neighbors, expected, monkeypatch
+):
+    costs = {"brute": Cost(1.0, 1.0), "pruned": Cost(1.0, 0.7)}
+    monkeypatch.setattr(algorithm_selection, "_try_exact", lambda *_: costs)
+
+    assert chosen(np.zeros((8000, 200)), 100_000, n_neighbors)[0] == expected
+    assert chosen(np.zeros((8000, 47)), 100_000, n_neighbors)[0] == "pruned"
 
 
 def test_choose_algorithm__tries_nothing_for_few_rows(monkeypatch):
@@ -157,4 +179,6 @@ def test_choose_algorithm__prunes_where_the_processor_was_slow_for_a_moment(
 
     monkeypatch.setattr(SampledRows, "_tried", taken)
 
-    assert chosen(RNG.standard_normal((16_000, 8)), 3_000_000)[0] == "pruned"
+    flat = RNG.standard_normal((16_000, 8)) @ RNG.standard_normal((8, 16))
+
+    assert chosen(flat, 3_000_000)[0] == "pruned"
