@@ -34,12 +34,11 @@ logger = logging.getLogger(__name__)
 MIN_TRIED_ROWS, MAX_TRIED_ROWS, TRIAL_FRACTION, TRIED_PAIRS = 2048, 16_384, 5, 1000
 
 #: Part of the time of brute force that pruning may take by a trial, and is then chosen. A
-#: trial leaves out what it takes to divide rows among regions: about half as long as to pack
-#: them.
+#: trial leaves out what it takes to divide rows among regions: half as long as to pack them.
 MAX_PRUNED_RATIO = 0.8
 
-#: Brute force that sums each pair once takes, of what its trial took, a part that falls with
-#: the features: measured 1 / 1.15 of 62, 1 / 1.25 of 128, 1 / 1.45 of 200, 1 / 1.65 of 384.
+#: Where brute force sums each pair once it is faster than its trial: measured 1.15 times of
+#: 62 features, 1.25 of 128, 1.45 of 200, 1.65 of 384.
 ONCE_FEATURES, MAX_ONCE_RATIO = 450, 1.8
 
 #: Tiles of queries in a trial: it hardly matters which where all pairs are compared.
