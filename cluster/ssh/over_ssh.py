@@ -13,11 +13,14 @@ import subprocess
 import sys
 
 import asyncssh
+import dask
 from distributed import SpecCluster
 from distributed.deploy.ssh import Scheduler, Worker
 
 #: Options of each worker. By default it takes all cores and all memory of its machine.
 WORKER = {}  # for example {"nthreads": 8, "memory_limit": "24GiB"}
+#: Memory that workers keep, see docs/cluster.md. They get Dask's configuration from here.
+ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": 2**25, "MALLOC_MMAP_THRESHOLD_": 2**24}
 #: If this script is killed, the scheduler ends when it was idle for so long.
 SCHEDULER = {"port": 0, "idle_timeout": "10 minutes"}
 
@@ -60,6 +63,8 @@ if __name__ == "__main__":
     try:
         # No names: that of a machine may be 127.0.1.1 on itself.
         addresses = [str(ipaddress.ip_address(word)) for word in sys.argv[1].split(",")]
+        for name, value in ENVIRONMENT.items():
+            dask.config.set({f"distributed.nanny.pre-spawn-environ.{name}": value})
         cluster = cluster_on(addresses)
     except (ValueError, OSError, RuntimeError, asyncssh.Error) as error:
         sys.exit(f"no cluster was started: {error}")

@@ -38,6 +38,14 @@ logger = logging.getLogger(__name__)
 #: finds that out within twice the time. Its own patience is five minutes.
 WORKER_TTL = "60s"
 
+#: Where Dask has the variables of the environment that workers start with; those of this
+#: process come first.
+_ENVIRONMENT = "distributed.nanny.pre-spawn-environ"
+
+#: Bytes that workers keep when they are free, and of arrays that have pages of their own.
+#: Dask has them give all of it back at once, and a new page takes longer than to fill it.
+KEPT_BYTES = {"MALLOC_TRIM_THRESHOLD_": 2**25, "MALLOC_MMAP_THRESHOLD_": 2**24}
+
 #: Seconds of a command until the workers of a cluster on this machine have started and
 #: loaded the kernels, and until its own process has (measured, without compilation). What
 #: threads of this process do sooner than workers start is done by them.
@@ -165,6 +173,9 @@ class WorkerChoice:
         with (
             deferred_signals(),
             dask.config.set({"distributed.scheduler.worker-ttl": WORKER_TTL}),
+            dask.config.set(
+                {f"{_ENVIRONMENT}.{name}": n for name, n in KEPT_BYTES.items()}
+            ),
         ):
             _check_semaphores(n_workers)
             folder = SpoolEntry.local_folder("workers")

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 MIN_TRIED_ROWS, MAX_TRIED_ROWS, TRIAL_FRACTION, TRIED_PAIRS = 2048, 16_384, 5, 1000
 
 #: Part of the time of brute force that pruning may take by a trial, and is then chosen. A
-#: trial leaves out what it takes to divide rows among regions: half as long as to pack them.
+#: trial leaves out what it takes to divide rows among regions, half as long as to pack them
 MAX_PRUNED_RATIO = 0.8
 
 #: Where brute force sums each pair once it is faster than its trial: measured 1.15 times of

@@ -20,7 +20,7 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.contract import N_THREADS, Array, Contender, Problem
+from benchmarks.contract import N_THREADS, WORKER_CONFIG, Array, Contender, Problem
 
 #: What float32 sums of squared differences can be off by, relative to a distance: half of
 #: d + 2 roundings of 6e-8, at the eight features that trees are given at most. Sums in
@@ -133,9 +133,10 @@ def _client(n_workers: int) -> Any:
     """
     from distributed import Client, LocalCluster
 
-    cluster = LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-    )
+    with dask.config.set(WORKER_CONFIG):
+        cluster = LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+        )
     client = Client(cluster)
     # Before the processes of its workers, which end with this one anyway.
     Finalize(None, client.shutdown, exitpriority=1)

@@ -181,6 +181,7 @@ def worker_ttl(dask_scheduler):
 def test_workers__are_started_as_asked_and_ended(monkeypatch, options):
     """Also when the run is interrupted, in the middle of a task."""
     monkeypatch.setattr(clusters, "START_SECONDS", 0)
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)  # of clusters before
     found = {}
 
     def interrupt(run, lock):
@@ -188,6 +189,7 @@ def test_workers__are_started_as_asked_and_ended(monkeypatch, options):
         found.update(client.scheduler_info()["workers"])
         found["pids"] = list(client.run(os.getpid).values())
         found["ttl"] = client.run_on_scheduler(worker_ttl)
+        found["kept"] = client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_")
         client.submit(time.sleep, 60)
         raise KeyboardInterrupt
 
@@ -195,10 +197,11 @@ def test_workers__are_started_as_asked_and_ended(monkeypatch, options):
 
     result = invoke(*ALONE, *options)
 
-    pids, ttl = found.pop("pids"), found.pop("ttl")
+    pids, ttl, kept = found.pop("pids"), found.pop("ttl"), found.pop("kept")
     assert result.exit_code == 130
     assert "dashboard" not in result.stderr
     assert ttl == 60
+    assert set(kept.values()) == {str(2**25)}
     assert sum(worker["nthreads"] for worker in found.values()) == dask.system.CPU_COUNT
     if options:
         assert [worker["memory_limit"] for worker in found.values()] == [2**30]
