@@ -120,28 +120,15 @@ def _generate(
     codes = rows(7, numbers, constant(0))
     group = start(4, builder.mul(arguments[5], two))
     code_group, weights = start(8, arguments[9]), start(10, constant(0))
-    norm, sums, masks = (
-        start(11, arguments[12]),
-        start(20, arguments[21]),
-        start(22, constant(0)),
-    )
+    norm, sums = start(11, arguments[12]), start(20, arguments[21])
+    masks = start(22, constant(0))
     is_first, is_last = arguments[23:]
     n_codes = builder.select(is_last, length(10), constant(0))
 
     def of_query(array: int, number: Any) -> Any:
         return load_number(builder, start(array, constant(0)), number)
 
-    scales, limits = [], []
-    for number in numbers:
-        scales.append(builder.fmul(of_query(13, number), arguments[14]))
-        off = rounding_bound(
-            builder,
-            of_query(16, number),
-            arguments[17],
-            of_query(18, number),
-            arguments[19],
-        )
-        limits.append(builder.fadd(of_query(15, number), off))
+    scales, limits = _scales_and_limits(builder, of_query, numbers, arguments)
     # From the norms on, which are those of all queries, or from sums of parts before.
     begin = builder.select(is_first, norm, sums)
     begin_step = builder.select(is_first, constant(0), constant(LANES))
@@ -170,6 +157,18 @@ def _generate(
                 q, place = i // registers, lane + i % registers * form.lanes
                 store_vector(builder, total, sums, constant(LANES * q + place))
     return _write_masks(builder, words, masks)
+
+
+def _scales_and_limits(
+    builder: Any, of_query: Any, numbers: list[Any], arguments: Any
+) -> tuple[list[Any], list[Any]]:
+    """Return what sums of products are multiplied by, and up to where rows are near."""
+    scales, limits = [], []
+    for number in numbers:
+        scales.append(builder.fmul(of_query(13, number), arguments[14]))
+        spans = of_query(16, number), arguments[17], of_query(18, number), arguments[19]
+        limits.append(builder.fadd(of_query(15, number), rounding_bound(builder, *spans)))
+    return scales, limits
 
 
 def rounding_bound(

@@ -42,6 +42,7 @@ from lpe_dask.model.measured_vectors import MeasuredFile
 from lpe_dask.model.sorted_vectors import PAGE, Run
 from lpe_dask.search import reference
 from lpe_dask.search.algorithm_selection import choose_space
+from lpe_dask.search.blocks.merged_pieces import run_edges
 from lpe_dask.search.blocks.packing import Space
 from lpe_dask.search.blocks.spool_blocks import SpooledBlock, SpooledPieces
 from lpe_dask.search.locality import Boxes, by_box, learn_regions
@@ -51,6 +52,7 @@ from lpe_dask.tables import nominal_survey
 from lpe_dask.tables.row_survey import RowSurveyor
 from lpe_dask.tasks import Workers, call_scope, computing, dask_internals, shared_storage
 from lpe_dask.tasks.dask_internals import dependencies_of, task_specs
+from lpe_dask.tasks.spool_cleaner import cleaner_of_process
 from lpe_dask.tasks.transfer import identity
 
 #: Rows of the sample that says how many rows each region has.
@@ -205,7 +207,9 @@ def plan_fit(shape: Shape) -> PlannedFit:
             model.fit(dd.from_map(_never, range(shape.n_partitions), meta=meta))
             fit.note_client_bytes()
         finally:
-            tracemalloc.stop()
+            # Python 3.11 ends if another thread takes memory at that moment.
+            with cleaner_of_process()._removing:
+                tracemalloc.stop()
         fit.plan = model._fitted.reference._plan(wait=True)
     return fit
 
@@ -223,7 +227,8 @@ class _Planner:
         self._kept: set[Any] = set()
         self._specs: dict[Any, Any] = {}
         self._n_of: dict[str, int] = {}
-        self._is_counted = False
+        self._is_counted, self._n_pieces = False, 0
+        self._runs: dict[int, int] = {}  # by the first piece
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -318,15 +323,27 @@ class _Planner:
         return replace(found, n_rows=which.stop - which.start)
 
     def _split(self, i: int, key: Any) -> SpooledPieces:
+        self._n_pieces = self._n_of["split"]
         return SpooledPieces(f"{_FOLDER}/pieces-{uuid4().hex}")
 
     def _sizes(self, i: int, key: Any) -> NDArray[np.int64]:
+        region_rows, n_pieces = self._fit.region_rows, self._n_pieces
+        _, start, stop, *edges = self._specs[key].args
+        if edges:  # before pieces are merged: the rows of each run in each piece
+            of_run = np.add.reduceat(region_rows, edges[0][:-1]) // n_pieces
+            return np.tile(of_run, (min(stop, n_pieces) - start, 1))
         is_first = not self._is_counted  # they are added up
         self._is_counted = True
-        return is_first * self._fit.region_rows
+        return is_first * region_rows
+
+    def _merge_pieces(self, i: int, key: Any) -> SpooledPieces:
+        return SpooledPieces(f"{_FOLDER}/merged-{uuid4().hex}")
 
     def _pack(self, i: int, key: Any) -> SpooledBlock:
-        region = self._specs[key].args[1]
+        some, region = self._specs[key].args[1:3]
+        if some != slice(None):  # of pieces of a run, which has the regions from its first
+            run = self._runs.setdefault(some.start, len(self._runs))
+            region += run_edges(len(self._fit.region_rows))[run]
         ends = (of[region] for of in self._fit.boxes)
         return SpooledBlock(f"{_FOLDER}/block-{uuid4().hex}", *ends)
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from benchmarks.data import clusters
 from benchmarks.planned_fits import PlannedFit, kind_of
 from lpe_dask import LPE
+from lpe_dask.search.blocks.merged_pieces import run_edges
 from lpe_dask.search.plan import SUMMED_PIECES
 from lpe_dask.tables.nominal_survey import n_sampled
 
@@ -304,10 +305,20 @@ def works(fit: PlannedFit, rates: Rates) -> dict[str, Work]:
                                                       given=block_of)  # fmt: skip
         if spooled:
             split = Work(seconds + kept * rates.write, 0, kept, 1)
+            n_read_pieces = float(n_pieces)
+            if counts["merge-pieces"]:
+                n_runs = len(run_edges(n_regions)) - 1
+                n_read_pieces = counts["merge-pieces"] / n_runs
+                kept = rows["merge-pieces"] * piece
+                seconds = rows["merge-pieces"] * rates.prepare
+                done["merge-pieces"] = Work(
+                    seconds + kept * (rates.load + rates.write), kept, kept,
+                    PARTS * n_pieces * n_runs / counts["merge-pieces"] + 1,
+                )  # fmt: skip
             pack = Work(
                 pack.seconds + block_of * rates.write,
-                rows["pack"] * piece + PARTS * BUFFER_BYTES * n_pieces, block_of,
-                float(PARTS * n_pieces + 1), 200 + 16 * d,
+                rows["pack"] * piece + PARTS * BUFFER_BYTES * n_read_pieces, block_of,
+                PARTS * n_read_pieces + 1, 200 + 16 * d,
             )  # fmt: skip
             done["sizes"] = Work(0, 0, 0, min(SUMMED_PIECES, n_pieces))
         done |= {"split": split, "pack": pack}

@@ -86,16 +86,24 @@ def least_memory(
 
 #: What the scheduler's costs are fitted to, and what they are held against.
 FITTED = (
-    in_memory(200_000, 8, 2, 20, 1024),
-    in_memory(100_000, 8, 1, 20, 4096), in_memory(100_000, 4, 2, 100, 2048),
-    in_memory(60_000, 8, 4, 60, 1024), least_memory(300_000, 16, 2, 30, 8192),
-    least_memory(300_000, 16, 4, 150, 16_384), in_memory(50_000, 4, 4, 300, 4096),
-)  # fmt: skip
-HELD_OUT = (
+    in_memory(200_000, 8, 2, 20, 1024), in_memory(100_000, 8, 1, 20, 4096),
+    in_memory(100_000, 4, 2, 100, 2048), in_memory(60_000, 8, 4, 60, 1024),
+    in_memory(50_000, 4, 4, 300, 4096), in_memory(200_000, 8, 1, 100, 8192),
+    in_memory(200_000, 8, 4, 8), in_memory(100_000, 16, 2, 40, 2048),
+    in_memory(80_000, 4, 4, 200, 1024), in_memory(150_000, 8, 4, 50, 2048),
     in_memory(120_000, 8, 1, 60, 4096), in_memory(250_000, 4, 2, 30),
     in_memory(90_000, 16, 4, 90, 2048), in_memory(160_000, 12, 2, 25, 8192),
-    in_memory(70_000, 8, 4, 140, 1024), least_memory(250_000, 16, 1, 40, 16_384),
-    least_memory(350_000, 8, 2, 70, 8192), least_memory(280_000, 16, 4, 48, 8192),
+    in_memory(70_000, 8, 4, 140, 1024), least_memory(300_000, 16, 2, 30, 8192),
+    least_memory(300_000, 16, 4, 150, 16_384), least_memory(300_000, 16, 1, 60, 16_384),
+    least_memory(400_000, 16, 2, 100, 8192), least_memory(300_000, 16, 4, 24, 4096),
+    least_memory(250_000, 16, 1, 40, 16_384), least_memory(350_000, 8, 2, 70, 8192),
+    least_memory(280_000, 16, 4, 48, 8192),
+)  # fmt: skip
+HELD_OUT = (
+    in_memory(140_000, 4, 1, 70, 4096), in_memory(220_000, 12, 2, 44),
+    in_memory(110_000, 8, 4, 110, 2048), in_memory(180_000, 16, 2, 36, 4096),
+    in_memory(65_000, 12, 4, 130, 1024), least_memory(270_000, 8, 1, 54, 8192),
+    least_memory(320_000, 12, 2, 64, 16_384), least_memory(260_000, 8, 4, 52, 4096),
 )  # fmt: skip
 
 #: The cells of the page: columns, rows, workers.

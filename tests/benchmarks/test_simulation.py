@@ -17,6 +17,7 @@ from benchmarks.planned_fits import Shape, kind_of, plan_fit
 from benchmarks.schedule import Machine, Rates, SchedulerCost, simulate, works
 from benchmarks.simulation import least_memory
 from lpe_dask import LPE
+from lpe_dask.search.blocks import merged_pieces
 from processes import local_cluster
 
 MIB = 2**20
@@ -72,6 +73,20 @@ def test_plan_fit__has_the_tasks_of_a_fit():
     assert n_blocks > 4
     for kind in ("survey", "chunk", "split", "sizes", "pack", "join"):
         assert done[f"lpe-{kind}"] == expected[kind], kind
+
+
+def test_plan_fit__merges_pieces_and_packs_each_region_once(planned, monkeypatch):
+    monkeypatch.setattr(merged_pieces, "MAX_PIECE_READS", 100)
+
+    fit = plan_fit(SPOOL)
+
+    counts = Counter(kind_of(key) for phase in fit.phases for key in phase.tasks)
+    n_runs = len(merged_pieces.run_edges(len(fit.region_rows))) - 1
+    work = works(fit, RATES)
+    assert counts["merge-pieces"] >= n_runs > 1
+    assert counts["pack"] == len(fit.region_rows)
+    assert work["pack"].requests < works(planned[SPOOL], RATES)["pack"].requests
+    assert work["merge-pieces"].read == work["merge-pieces"].written > 0
 
 
 def test_plan_fit__runs_no_task_and_leaves_the_package_as_it_is(planned):
