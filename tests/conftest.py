@@ -58,6 +58,16 @@ def short_pauses():
 
 
 @pytest.fixture(autouse=True)
+def own_environment():
+    """Nannies leave the environment of their workers behind, and later ones take it."""
+    before = {name: value for name, value in os.environ.items() if "MALLOC" in name}
+    yield
+    for name in [name for name in os.environ if "MALLOC" in name]:
+        del os.environ[name]
+    os.environ |= before
+
+
+@pytest.fixture(autouse=True)
 def new_process():
     """Begin each test as a process begins: what was compiled before changes nothing."""
     forget_work()

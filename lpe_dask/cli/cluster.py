@@ -38,13 +38,15 @@ logger = logging.getLogger(__name__)
 #: finds that out within twice the time. Its own patience is five minutes.
 WORKER_TTL = "60s"
 
-#: Where Dask has the variables of the environment that workers start with; those of this
-#: process come first.
+#: Where Dask has variables of the environment of workers; those of this process come first.
 _ENVIRONMENT = "distributed.nanny.pre-spawn-environ"
 
-#: Bytes that workers keep when they are free, and of arrays that have pages of their own.
-#: Dask has them give all of it back at once, and a new page takes longer than to fill it.
+#: Bytes of free memory that a thread of a worker keeps, and of arrays that have pages of
+#: their own. A new page takes longer than to fill it.
 KEPT_BYTES = {"MALLOC_TRIM_THRESHOLD_": 2**25, "MALLOC_MMAP_THRESHOLD_": 2**24}
+
+#: What Dask sets the first of them to: all free memory goes back to the system at once.
+_BYTES_OF_DASK = 65536
 
 #: Seconds of a command until the workers of a cluster on this machine have started and
 #: loaded the kernels, and until its own process has (measured, without compilation). What
@@ -173,9 +175,7 @@ class WorkerChoice:
         with (
             deferred_signals(),
             dask.config.set({"distributed.scheduler.worker-ttl": WORKER_TTL}),
-            dask.config.set(
-                {f"{_ENVIRONMENT}.{name}": n for name, n in KEPT_BYTES.items()}
-            ),
+            dask.config.set(kept_memory()),
         ):
             _check_semaphores(n_workers)
             folder = SpoolEntry.local_folder("workers")
@@ -228,6 +228,17 @@ class WorkerChoice:
                 f"Start workers, for example with `dask worker {address}`."
             ) from error
         return client
+
+
+def kept_memory() -> dict[str, int]:
+    """Return the configuration of Dask by which workers keep some free memory.
+
+    It is empty where the user has changed what Dask does.
+    """
+    given = dask.config.get(_ENVIRONMENT)
+    if given.get("MALLOC_TRIM_THRESHOLD_") != _BYTES_OF_DASK:
+        return {}
+    return {f"{_ENVIRONMENT}.{name}": n for name, n in KEPT_BYTES.items()}
 
 
 def _in_this_process() -> Any:

@@ -10,9 +10,7 @@ rows are rotated and sorted first. Which one is chosen changes no result.
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +22,7 @@ from lpe_dask.search.join import JoinSpec
 from lpe_dask.search.plan import SearchPlan, sample_neighbors
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.trial import Cost, SampledRows
-from lpe_dask.tasks import active_client, compute, new_tasks, to_task
+from lpe_dask.tasks import compute, new_tasks, to_task
 
 logger = logging.getLogger(__name__)
 
@@ -34,12 +32,9 @@ logger = logging.getLogger(__name__)
 MIN_TRIED_ROWS, MAX_TRIED_ROWS, TRIAL_FRACTION, TRIED_PAIRS = 2048, 16_384, 5, 1000
 
 #: Part of the time of brute force that pruning may take by a trial, and is then chosen. A
-#: trial leaves out what it takes to divide rows among regions, half as long as to pack them
-MAX_PRUNED_RATIO = 0.8
-
-#: Where brute force sums each pair once it is faster than its trial: measured 1.15 times of
-#: 62 features, 1.25 of 128, 1.45 of 200, 1.65 of 384.
-ONCE_FEATURES, MAX_ONCE_RATIO = 450, 1.8
+#: trial does not count that pruning divides rows among regions first, nor that brute force
+#: among many columns may sum each pair once for both of its rows.
+MAX_PRUNED_RATIO = 0.7
 
 #: Tiles of queries in a trial: it hardly matters which where all pairs are compared.
 TRIED_TILES = {"brute": 3, "pruned": 4}
@@ -52,13 +47,13 @@ MIN_ROWS_FOR_TRIAL = 2048
 #: rotated.
 FEW_PRODUCTS, TRIAL_FEATURES = 2_000_000_000, 24
 
-#: Rows for each corner of a box from which on pruning pays whatever the rows are: measured
-#: of independent columns, .9 to 1.05 times as fast with 8 for each and more with more. Of
-#: more features than so many, a trial takes next to nothing beside what such rows take.
-CLEAR_CORNER_ROWS, CLEAR_FEATURES = 8, 12
+#: Features up to which pruning pays whatever the rows are, unless they are few.
+PRUNED_FEATURES = 6
 
-#: Features up to which that is so of any rows that are not few.
-FLAT_FEATURES = 6
+#: The same for more features, of at least so many rows for each corner of a box: if their
+#: columns are independent, pruning is about as fast as brute force there, whatever K, and
+#: faster with more rows. Of more features a trial takes nothing beside such a search.
+CORNER_ROWS, MAX_CORNER_FEATURES = 8, 12
 
 #: Products that a pair takes beside one for each feature: to be looked at.
 PAIR_PRODUCTS = 16
@@ -130,8 +125,6 @@ def choose_algorithm(
     if tried is None:
         return "brute", "kernels are not compiled yet, and all pairs are few"
     seconds = {name: cost.seconds + cost.pack_seconds for name, cost in tried.items()}
-    if plan.may_sum_pairs_once:
-        seconds["brute"] /= min(MAX_ONCE_RATIO, 1 + n_features / ONCE_FEATURES)
     reason = (
         f"by a trial, a query takes {1e6 * seconds['pruned']:.3g} us among {n_reference} "
         f"rows of {n_features} features with pruning, {1e6 * seconds['brute']:.3g} us "
@@ -148,19 +141,18 @@ def choice_without_trial(n_reference: int, n_features: int) -> tuple[str, str] |
     if n_reference <= MIN_ROWS_FOR_TRIAL:
         return few
     clear = "pruned", f"of {n_features} features, boxes leave out most pairs"
-    if n_features <= FLAT_FEATURES:
+    if n_features <= PRUNED_FEATURES:
         return clear
     if n_products <= FEW_PRODUCTS * (1 + (n_features / TRIAL_FEATURES) ** 2):
         return few
-    n_corners = 2 ** min(n_features, CLEAR_FEATURES)
-    is_clear = n_features <= CLEAR_FEATURES and n_reference >= CLEAR_CORNER_ROWS * n_corners
-    return clear if is_clear else None
+    has_few_corners = CORNER_ROWS * 2**n_features <= n_reference
+    return clear if n_features <= MAX_CORNER_FEATURES and has_few_corners else None
 
 
 def _try_exact(
     sample: NDArray[np.generic], preparation: Preparation, plan: SearchPlan
 ) -> dict[str, Cost] | None:
-    """Return the cost of a query by each exact algorithm; on a worker, if there is any.
+    """Return the cost of a query by each exact algorithm; on workers, if there are any.
 
     None where the search is done in NumPy so far: all rows are compared then, and times say
     nothing about kernels.
@@ -174,36 +166,32 @@ def _try_exact(
     n_neighbors = -(-plan.shape.n_listed_neighbors * n_rows // n_reference) or None
     statistic = replace(plan.shape.statistic, n_neighbors=n_neighbors)
     search = JoinSpec(statistic, pass_rows=1, work=plan.shape.calibration_work)
-    columns = preparation.weights, preparation.n_codes
-    if active_client() is None:
-        return _try_each(rows, *columns, search, n_reference)
+    # Both at once, as nothing else is done yet: each is timed by its own thread.
     entered = to_task(rows, "lpe-tried")
-    task = _try_each, entered.key, *columns, search, n_reference
-    (tried,) = compute(*new_tasks("try", [task], [entered]))
-    return cast(dict[str, Cost] | None, tried)
+    columns = preparation.weights, preparation.n_codes
+    tasks = (
+        (_try_one, name, entered.key, *columns, search, n_reference) for name in TRIED_TILES
+    )
+    costs = compute(*new_tasks("try", tasks, [entered]))
+    tried = dict(zip(TRIED_TILES, costs, strict=True))
+    return None if None in costs else tried
 
 
 # Run inside a task, on a worker.
 
 
-def _try_each(
+def _try_one(
+    name: str,
     rows: NDArray[np.floating],
     weights: NDArray[np.float64] | None,
     n_codes: int,
     search: JoinSpec,
     n_reference: int,
-) -> dict[str, Cost] | None:
+) -> Cost | None:
     search.expect()
     if not search.runs_compiled():
         return None
+    basis = ALGORITHMS[name].basis(rows, weights, n_codes)
     with_samples = sample_neighbors(search.n_listed_neighbors) is not None
-
-    def try_one(name: str) -> Cost:
-        basis = ALGORITHMS[name].basis(rows, weights, n_codes)
-        space = Space(name, Preparation(), basis, with_samples=with_samples)
-        sampled = SampledRows(rows, space, search)
-        return sampled.cost(n_reference, n_tiles=TRIED_TILES[name], seconds=0.0)
-
-    # At once, as nothing else is done yet: each is timed by its own thread.
-    with ThreadPoolExecutor(len(TRIED_TILES)) as threads:
-        return dict(zip(TRIED_TILES, threads.map(try_one, TRIED_TILES), strict=True))
+    sampled = SampledRows(rows, Space(name, Preparation(), basis, with_samples), search)
+    return sampled.cost(n_reference, n_tiles=TRIED_TILES[name], seconds=0.0)

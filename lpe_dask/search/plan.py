@@ -358,26 +358,19 @@ class SearchPlan:
         >>> plan.pair_shares(plan.n_blocks, 2), plan.pair_shares(plan.n_blocks, 4)
         (2, None)
         """
-        if not self.may_sum_pairs_once or n_blocks < min(n_threads, MAX_HELD_BLOCKS):
+        shape, n_neighbors = self.shape, self.shape.statistic.n_neighbors
+        if self.is_spooled or shape.is_indexed or shape.graph_params is not None:
             return None
-        work = self.shape.calibration_work
-        if keeps_rows and work > MAX_UNKEPT_WORK * n_threads:
+        if n_neighbors is None or n_neighbors > PairSearch.MAX_NEIGHBORS:
+            return None
+        if shape.n_features < MIN_PAIR_FEATURES or shape.calibration_work < MIN_PAIR_WORK:
+            return None
+        if n_blocks < min(n_threads, MAX_HELD_BLOCKS):
+            return None
+        if keeps_rows and shape.calibration_work > MAX_UNKEPT_WORK * n_threads:
             return None
         even = 1 if n_blocks * (n_blocks - 1) // 2 % n_threads == 0 else 2
         return even * math.ceil(self.block_rows / (even * MAX_TASK_ROWS))
-
-    @property
-    def may_sum_pairs_once(self) -> bool:
-        """Whether brute force among the rows may sum each pair once, and it is worth it."""
-        shape, n_neighbors = self.shape, self.shape.statistic.n_neighbors
-        if self.is_spooled or shape.is_indexed or shape.graph_params is not None:
-            return False
-        if n_neighbors is None or n_neighbors > PairSearch.MAX_NEIGHBORS:
-            return False
-        if (shape.calibration_rows or shape.n_reference) < shape.n_reference:
-            return False
-        is_wide = shape.n_features >= MIN_PAIR_FEATURES
-        return is_wide and shape.calibration_work >= MIN_PAIR_WORK
 
     @property
     def least_task_rows(self) -> int:

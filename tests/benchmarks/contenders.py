@@ -20,7 +20,7 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.contract import N_THREADS, WORKER_CONFIG, Array, Contender, Problem
+from benchmarks.contract import N_THREADS, Array, Contender, Problem
 
 #: What float32 sums of squared differences can be off by, relative to a distance: half of
 #: d + 2 roundings of 6e-8, at the eight features that trees are given at most. Sums in
@@ -133,7 +133,9 @@ def _client(n_workers: int) -> Any:
     """
     from distributed import Client, LocalCluster
 
-    with dask.config.set(WORKER_CONFIG):
+    from lpe_dask.cli.cluster import kept_memory
+
+    with dask.config.set(kept_memory()):  # as docs/cluster.md says
         cluster = LocalCluster(
             n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
         )

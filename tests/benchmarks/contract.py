@@ -15,15 +15,6 @@ from numpy.typing import NDArray
 #: Threads that every contender may use, or worker processes of one thread.
 N_THREADS = 2
 
-#: Dask's configuration where workers start: as docs/cluster.md says, they keep some memory.
-WORKER_CONFIG = {
-    f"distributed.nanny.pre-spawn-environ.{name}": value
-    for name, value in (
-        ("MALLOC_TRIM_THRESHOLD_", 2**25),
-        ("MALLOC_MMAP_THRESHOLD_", 2**24),
-    )
-}
-
 #: Rows that a contender warms up on: enough for each of its code paths.
 WARM_UP_ROWS = 2000
 

@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 
 import lpe_dask
 from benchmarks.checks import knn_radii
-from benchmarks.contract import WORKER_CONFIG
 from benchmarks.machine import describe
 from benchmarks.observed_fits import write_table
 from benchmarks.planned_fits import Shape
@@ -142,10 +141,12 @@ def _workers(folder: Path, where: str) -> Iterator[Any]:
         return
     from distributed import Client, LocalCluster
 
+    from lpe_dask.cli.cluster import kept_memory
+
     spool = folder / "spool"
     spool.mkdir(exist_ok=True)
     with (
-        dask.config.set({"lpe-dask.spool": str(spool)} | WORKER_CONFIG),
+        dask.config.set({"lpe-dask.spool": str(spool)} | kept_memory()),
         LocalCluster(
             n_workers=2, threads_per_worker=1, memory_limit="2GiB",
             dashboard_address="127.0.0.1:0",

@@ -20,7 +20,6 @@ import pandas as pd
 from distributed import Client
 from distributed.deploy.subprocess import SubprocessCluster
 
-from benchmarks.contract import WORKER_CONFIG
 from benchmarks.data import clusters
 from benchmarks.planned_fits import Shape
 from lpe_dask import LPE
@@ -97,7 +96,6 @@ def observe(shape: Shape, folder: Path, repeats: int) -> Observed:
 def _cluster(shape: Shape) -> Iterator[Client]:
     # The scheduler has a process of its own, whose processor time is then its own, too.
     with (
-        dask.config.set(WORKER_CONFIG),
         SubprocessCluster(
             n_workers=shape.n_workers,
             worker_kwargs={"nthreads": 1, "memory_limit": 0},

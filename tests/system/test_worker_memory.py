@@ -19,7 +19,7 @@ import lpe_dask
 from choosing import mostly_slow
 from lpe_dask import LPE
 from lpe_dask.batch import ClusterSection
-from lpe_dask.cli.cluster import WorkerChoice
+from lpe_dask.cli.cluster import WorkerChoice, kept_memory
 from lpe_dask.search import plan as planning
 from lpe_dask.search.memory import MemoryEstimate
 from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic
@@ -59,10 +59,12 @@ def compiled():
         LPE(N_NEIGHBORS, algorithm="pruned").fit(make(10**4, N_FEATURES, 4, 0))
 
 
-@pytest.fixture
-def client(compiled):
-    """Workers that have run nothing yet."""
+@pytest.fixture(params=mostly_slow(["kept", "given back"], ["kept"]))
+def client(request, compiled):
+    """Workers that have run nothing yet, and keep free memory as those of commands do."""
+    kept = kept_memory() if request.param == "kept" else {}
     with (
+        dask.config.set(kept),
         LocalCluster(
             n_workers=2,
             threads_per_worker=1,

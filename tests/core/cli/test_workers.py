@@ -176,12 +176,26 @@ def worker_ttl(dask_scheduler):
     return dask_scheduler.worker_ttl
 
 
+def malloc_settings():
+    return {name: value for name, value in os.environ.items() if "MALLOC" in name}
+
+
+def test_kept_memory__leaves_what_the_user_has_set():
+    name = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
+
+    assert clusters.kept_memory()[name] == 2**25
+    for value in (None, 2**30):
+        with dask.config.set({name: value}):
+            assert clusters.kept_memory() == {}
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize("options", [["--workers", 1, "--memory-limit", "1GiB"], []])
 def test_workers__are_started_as_asked_and_ended(monkeypatch, options):
     """Also when the run is interrupted, in the middle of a task."""
     monkeypatch.setattr(clusters, "START_SECONDS", 0)
-    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)  # of clusters before
+    for name in malloc_settings():  # of clusters before
+        monkeypatch.delenv(name)
     found = {}
 
     def interrupt(run, lock):
@@ -189,7 +203,7 @@ def test_workers__are_started_as_asked_and_ended(monkeypatch, options):
         found.update(client.scheduler_info()["workers"])
         found["pids"] = list(client.run(os.getpid).values())
         found["ttl"] = client.run_on_scheduler(worker_ttl)
-        found["kept"] = client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_")
+        found["kept"] = client.run(malloc_settings)
         client.submit(time.sleep, 60)
         raise KeyboardInterrupt
 
@@ -201,7 +215,8 @@ def test_workers__are_started_as_asked_and_ended(monkeypatch, options):
     assert result.exit_code == 130
     assert "dashboard" not in result.stderr
     assert ttl == 60
-    assert set(kept.values()) == {str(2**25)}
+    expected = {"MALLOC_TRIM_THRESHOLD_": "33554432", "MALLOC_MMAP_THRESHOLD_": "16777216"}
+    assert all(settings == expected for settings in kept.values())
     assert sum(worker["nthreads"] for worker in found.values()) == dask.system.CPU_COUNT
     if options:
         assert [worker["memory_limit"] for worker in found.values()] == [2**30]

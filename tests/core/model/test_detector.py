@@ -291,13 +291,13 @@ def test_fit__logs_which_algorithm_it_took_and_why(caplog):
     rng = np.random.default_rng(0)
 
     with caplog.at_level("INFO", logger="lpe_dask"):
-        LPE(5).fit(rng.standard_normal((20_000, 7)))
+        LPE(5).fit(rng.standard_normal((20_000, 13)))
         LPE(5).fit(rng.standard_normal((12_000, 40)))
         LPE(5).fit(rng.standard_normal((30, 2)))
 
     taken = [record.message for record in caplog.records if "algorithm=" in record.message]
     assert "by a trial, a query takes" in taken[0]
-    assert "among 20000 rows of 7 features" in taken[0]
+    assert "among 20000 rows of 13 features" in taken[0]
     assert taken[1].startswith("algorithm=brute: by a trial, a query takes")
     assert taken[2] == "algorithm=brute: 30 reference rows x 2 features are few"
 

@@ -111,26 +111,13 @@ def test_choose_algorithm__tries_the_same_share_of_rows(n_neighbors, expected, m
     assert tried == [(8000, expected)] * 2
 
 
-@pytest.mark.parametrize("n_features", [7, 10, 12])
+@pytest.mark.parametrize("n_features", [11, 12])
 def test_choose_algorithm__prunes_without_a_trial_where_each_corner_has_rows(n_features):
     decided = algorithm_selection.choice_without_trial
-    n_clear = 8 * 2**n_features
 
-    assert decided(max(10_000, n_clear), n_features)[0] == "pruned"
-    fewer = decided(n_clear - 1, n_features)
-    assert fewer is None or fewer[0] == "brute"
+    assert decided(8 * 2**n_features, n_features)[0] == "pruned"
+    assert decided(8 * 2**n_features - 1, n_features) is None
     assert decided(10**9, 13) is None
-
-
-@pytest.mark.parametrize(("n_neighbors", "expected"), [(40, "brute"), (41, "pruned")])
-def test_choose_algorithm__counts_pairs_once_where_brute_force_does(
-    n_neighbors, expected, monkeypatch
-):
-    costs = {"brute": Cost(1.0, 1.0), "pruned": Cost(1.0, 0.7)}
-    monkeypatch.setattr(algorithm_selection, "_try_exact", lambda *_: costs)
-
-    assert chosen(np.zeros((8000, 200)), 100_000, n_neighbors)[0] == expected
-    assert chosen(np.zeros((8000, 47)), 100_000, n_neighbors)[0] == "pruned"
 
 
 def test_choose_algorithm__tries_nothing_for_few_rows(monkeypatch):
@@ -143,6 +130,8 @@ def test_choose_algorithm__tries_nothing_for_few_rows(monkeypatch):
     assert chosen(np.zeros((2000, 300)), 9000)[0] == "brute"
     assert chosen(RNG.standard_normal((8000, 3)), 100_000)[0] == "pruned"
     assert chosen(RNG.standard_normal((4000, 3)), 4000)[0] == "pruned"
+    assert chosen(RNG.standard_normal((8000, 7)), 8000)[0] == "brute"
+    assert chosen(RNG.standard_normal((8000, 7)), 10_000)[0] == "pruned"
 
 
 @pytest.mark.usefixtures("compiled_kernels")
@@ -153,11 +142,11 @@ def test_choose_algorithm__tries_rows_of_any_size(scale):
 
 
 def test_choose_algorithm__tries_on_a_worker(client, monkeypatch):
-    def try_each(rows, weights, n_codes, search, n_reference):
+    def try_one(name, *_):
         get_worker()  # fails anywhere else
-        return {"brute": Cost(1.0, 2.0), "pruned": Cost(1.0, 1.0)}
+        return Cost(1.0, {"brute": 2.0, "pruned": 1.0}[name])
 
-    monkeypatch.setattr(algorithm_selection, "_try_each", try_each)
+    monkeypatch.setattr(algorithm_selection, "_try_one", try_one)
 
     assert chosen(RNG.standard_normal((8000, 40)), 100_000)[0] == "pruned"
 
