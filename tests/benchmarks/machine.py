@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 from pathlib import Path
@@ -11,6 +10,7 @@ import psutil
 
 from benchmarks.contenders import CONTENDERS
 from benchmarks.contract import installed_version
+from benchmarks.worker import environment
 from lpe_dask.kernels.simd_profiles import SIMD_PROFILES, chosen_profile
 
 #: Packages whose versions matter beside those of the contenders.
@@ -44,5 +44,5 @@ def _vectors() -> str:
     name = chosen_profile()
     profile = SIMD_PROFILES[name]
     shape = f"{profile.width} rows x {profile.queries} queries at a time"
-    held = os.environ.get("OPENBLAS_CORETYPE")
+    held = environment(1).get("OPENBLAS_CORETYPE")
     return f"{name}, {shape}" + ("" if held is None else f"; BLAS as on {held}")
