@@ -60,9 +60,11 @@ def short_pauses():
 @pytest.fixture(autouse=True)
 def own_environment():
     """Nannies leave the environment of their workers behind, and later ones take it."""
-    before = {name: value for name, value in os.environ.items() if "MALLOC" in name}
+    before = {
+        name: value for name, value in os.environ.items() if name.startswith("MALLOC_")
+    }
     yield
-    for name in [name for name in os.environ if "MALLOC" in name]:
+    for name in [name for name in os.environ if name.startswith("MALLOC_")]:
         del os.environ[name]
     os.environ |= before
 
