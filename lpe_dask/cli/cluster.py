@@ -233,10 +233,10 @@ class WorkerChoice:
 def kept_memory() -> dict[str, int]:
     """Return the configuration of Dask by which workers keep some free memory.
 
-    It is empty where the user has changed what Dask does.
+    It is empty where the user has changed what Dask does, or the environment.
     """
-    given = dask.config.get(_ENVIRONMENT)
-    if given.get("MALLOC_TRIM_THRESHOLD_") != _BYTES_OF_DASK:
+    name = "MALLOC_TRIM_THRESHOLD_"
+    if name in os.environ or dask.config.get(_ENVIRONMENT).get(name) != _BYTES_OF_DASK:
         return {}
     return {f"{_ENVIRONMENT}.{name}": n for name, n in KEPT_BYTES.items()}
 

@@ -180,13 +180,16 @@ def malloc_settings():
     return {name: value for name, value in os.environ.items() if name.startswith("MALLOC_")}
 
 
-def test_kept_memory__leaves_what_the_user_has_set():
+def test_kept_memory__leaves_what_the_user_has_set(monkeypatch):
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
     name = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
 
     assert clusters.kept_memory()[name] == 2**25
     for value in (None, 2**30):
         with dask.config.set({name: value}):
             assert clusters.kept_memory() == {}
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")
+    assert clusters.kept_memory() == {}
 
 
 @pytest.mark.cluster
