@@ -79,6 +79,7 @@ def score_files(
     exclude: list[Any] | tuple[Any, ...] | None = None,
     keep: Sequence[str] | None = None,
     alpha: float | None = None,
+    confidence: float | None = None,
     fdr: float | None = None,
     overwrite: bool = False,
     check_calibration: bool = False,
@@ -112,6 +113,10 @@ def score_files(
         Columns of ``data`` to carry over; None: all.
     alpha : float, optional
         False-alarm level of ``is_anomaly``. None: 0.05, or that of the model.
+    confidence : float, optional
+        The probability with which that level holds for the nominal rows at hand: see `LPE`.
+        None: that of the model, or on average. Also that of the bound on false alarms in
+        the summary, which is .95 if there is none.
     fdr : float, optional
         False discovery rate of ``is_anomaly``, instead of alpha: see
         `false_discovery_control`. Rows then have a ``q_value``, too.
@@ -169,8 +174,9 @@ def score_files(
     """
     job = score_job(
         data, output, nominal=nominal, model=model, columns=columns, exclude=exclude,
-        keep=keep, alpha=alpha, fdr=fdr, check_calibration=check_calibration,
-        private=private, report=report, csv=csv, **arguments,
+        keep=keep, alpha=alpha, confidence=confidence, fdr=fdr,
+        check_calibration=check_calibration, private=private, report=report, csv=csv,
+        **arguments,
     )  # fmt: skip
     return Run.prepare(job, "replace" if overwrite else "refuse").execute()
 
@@ -185,6 +191,7 @@ def score_job(
     exclude: list[Any] | tuple[Any, ...] | None = None,
     keep: Sequence[str] | None = None,
     alpha: float | None = None,
+    confidence: float | None = None,
     fdr: float | None = None,
     check_calibration: bool = False,
     private: Sequence[str] | None = None,
@@ -194,7 +201,8 @@ def score_job(
 ) -> Job:
     """Return the job that `score_files` does.
 
-    Arguments of `LPE` but ``alpha`` are checked here, all else by `Run.prepare`.
+    Arguments of `LPE` but ``alpha`` and ``confidence`` are checked here, all else by
+    `Run.prepare`.
 
     Raises
     ------
@@ -215,7 +223,8 @@ def score_job(
     )  # fmt: skip
     score = ScoreSection.model_construct(
         data=_sources(data), columns=columns, exclude=exclude, keep=keep,
-        output=fspath(output), alpha=alpha, fdr=fdr, private=private, report=report,
+        output=fspath(output), alpha=alpha, confidence=confidence, fdr=fdr,
+        private=private, report=report,
     )  # fmt: skip
     return job.model_copy(update={"score": score})
 

@@ -83,7 +83,6 @@ class ExplanationInput:
         Parameters
         ----------
         model : Fitted
-            With the offset that decides.
         top : DataFrame of n rows
             As `top_anomalies` gives them.
         q_values : ndarray of shape (n,), optional
@@ -97,7 +96,7 @@ class ExplanationInput:
         hidden = np.isin(list(map(str, names)), self.private)
         known = top["p_value"].to_numpy(), top["statistic"].to_numpy()
         explanation = Explanation.of(model, values, known, fitted, hidden, names)
-        is_flagged = known[0] < model.offset
+        is_flagged = top["is_flagged"].to_numpy()
         rows = [
             {
                 "part": self.labels[part][0], "row": self.labels[part][1] + int(place),
@@ -327,8 +326,6 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
             f"(--top), or score the rows again."
         )
     table, rows = model.open_table(url, fingerprint.settings["columns"])
-    level = summary["alpha"] if summary["fdr"] is None else summary["fdr_cut_off"]
-    model = model.at_level(level)
     kept = table.select(table.columns[: table.columns.index(RESULT_COLUMNS[0])])
     private = summary["reasons"]["private_columns"]
     scored = ExplanationInput(rows, kept, table.part_labels(), None, private)
@@ -349,6 +346,8 @@ def _top_anomalies(table: FileTable, model: Fitted, n_rows: int) -> pd.DataFrame
 
 
 def _top_of_part(number: int, part: Any, *, graph: str, n_rows: int) -> pd.DataFrame:
-    columns = part.read(list(RESULT_COLUMNS[:2])).to_pandas()
+    columns = part.read(list(RESULT_COLUMNS)).to_pandas()
+    is_flagged = columns.pop(RESULT_COLUMNS[2]).fillna(False).astype(bool)
     columns = columns.astype(float).assign(part=number, place=np.arange(len(columns)))
+    columns["is_flagged"] = is_flagged
     return top_anomalies(columns, graph, n_rows)

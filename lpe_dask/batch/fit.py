@@ -231,13 +231,17 @@ def source_of(
 def _result_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that p-values depend on.
 
-    If all are exact, neither alpha nor which algorithm; but alpha decides which groups are
-    small.
+    If all are exact, neither alpha nor which algorithm; but alpha and confidence decide
+    which groups are small.
     """
-    others = ("alpha", *SEARCH_PARAMETERS, *GROUP_PARAMETERS)
+    others = ("alpha", "confidence", *SEARCH_PARAMETERS, *GROUP_PARAMETERS)
     decisive = {name: value for name, value in parameters.items() if name not in others}
+    confidence = parameters["confidence"]
+    if confidence is not None and parameters["calibration"] == "auto":
+        decisive["calibration"] = "auto, conformal"
     if parameters["by"]:
         decisive |= {name: parameters[name] for name in ("alpha", *GROUP_PARAMETERS)}
+        decisive |= {} if confidence is None else {"confidence": confidence}
         decisive["own"] = sorted(parameters["own"])
     if parameters["algorithm"] != "nn_descent":
         return decisive
@@ -249,9 +253,8 @@ def _result_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def uses_leave_one_out(parameters: Mapping[str, Any]) -> bool:
     """Return whether the calibration is "loo", whatever the number of nominal rows."""
     calibration = parameters["calibration"]
-    return calibration == "loo" or (
-        calibration == "auto" and not learned_components(parameters)
-    )
+    is_auto = calibration == "auto" and parameters["confidence"] is None
+    return calibration == "loo" or (is_auto and not learned_components(parameters))
 
 
 def check_model_absent(path: str) -> None:

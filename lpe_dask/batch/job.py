@@ -100,6 +100,7 @@ _Sources = Annotated[
 _SOURCES = "a path or a list of paths, at least one, none empty and none twice"
 _NAMES = "a list of column names, at least one and none twice"
 _LEVEL = "a number between 0 and 1, both excluded"
+_CONFIDENCE = "a number between 0.5 and 1, both excluded"
 _SHARE = "a number of at least 0 and less than 1"
 _WHOLE = "a whole number of at least 1"
 _SWITCH = "true or false"
@@ -203,6 +204,8 @@ class ScoreSection(_FeatureSection):
     output : str
     alpha : float, optional
         False-alarm level; may be in [model] instead.
+    confidence : float, optional
+        How sure that level is for the nominal rows at hand; may be in [model] instead.
     fdr : float, optional
         Level for the control of false discoveries; None: no such control.
     report : bool
@@ -218,6 +221,7 @@ class ScoreSection(_FeatureSection):
     )
     output: str = _key("a path, not empty", '"out/{date}"', ..., pattern=_PATH)
     alpha: float | None = _key(_LEVEL, "0.05", gt=0, lt=1)
+    confidence: float | None = _key(_CONFIDENCE, "0.95", gt=0.5, lt=1)
     fdr: float | None = _key(_LEVEL, "0.1", gt=0, lt=1)
     report: bool = _key(_SWITCH, "false", default=True)
     private: _Names | None = _key(_NAMES, '["name", "birth_date"]', min_length=1)
@@ -390,8 +394,9 @@ class Job(Section):
         arguments = self.model.arguments
         if self.nominal is not None and "missing" in self.nominal.model_fields_set:
             arguments["missing"] = self.nominal.missing
-        if self.score is not None and self.score.alpha is not None:
-            arguments["alpha"] = self.score.alpha
+        if self.score is not None:
+            levels = {"alpha": self.score.alpha, "confidence": self.score.confidence}
+            arguments |= {name: of for name, of in levels.items() if of is not None}
         return arguments
 
     @property
@@ -458,11 +463,14 @@ def conflicts(job: Job) -> Iterator[tuple[str, str, str]]:
     if nominal is None and model.refit:
         yield "model", "refit", "there is no [nominal] to fit again. Leave refit out."
     if nominal is None and model.path is not None:
-        for key in sorted(model.given.keys() - {"path", "refit", "alpha"}):
+        for key in sorted(model.given.keys() - {"path", "refit", "alpha", "confidence"}):
             problem = "the model is loaded, and has this. Leave it out, or add [nominal]."
             yield "model", key, problem
     yield from _conflicts_of_columns(job)
-    for name, section, key in ("nominal", nominal, "missing"), ("score", score, "alpha"):
+    for name, section, key in (
+        ("nominal", nominal, "missing"), ("score", score, "alpha"),
+        ("score", score, "confidence"),
+    ):  # fmt: skip
         values = [of.given[key] for of in (section, model) if of and key in of.given]
         if len(set(values)) > 1:
             problem = f"{key}={values[0]!r}, but [model] has {values[1]!r}. Leave out one."

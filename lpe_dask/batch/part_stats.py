@@ -21,7 +21,9 @@ from lpe_dask.monitoring import GroupBins, PValueBins
 N_EXPLAINED = 50
 
 #: The columns of the most anomalous rows.
-_TOP_TYPES = {"part": int, "place": int, "p_value": float, "statistic": float}
+_TOP_TYPES = {
+    "part": int, "place": int, "p_value": float, "statistic": float, "is_flagged": bool,
+}  # fmt: skip
 
 #: Counts over all rows of a part.
 _COUNTS = ("rows", "rows_nan", "flagged")
@@ -38,8 +40,8 @@ def top_anomalies(
     Parameters
     ----------
     rows : DataFrame
-        Columns part and place, the numbers of the part and of the row in it; p_value and
-        statistic. Rows without a p-value are not anomalous.
+        Columns part and place, the numbers of the part and of the row in it; p_value,
+        statistic and is_flagged. Rows without a p-value are not anomalous.
     graph : {"knn", "radius"}
         Whether a large or a small statistic is anomalous.
     n_rows : int
@@ -124,8 +126,9 @@ class PartStats:
             "flagged": int(is_flagged.sum()),
         }
         places = np.arange(len(p_values))
-        columns = {"place": places, "p_value": p_values, "statistic": statistic}
-        top = top_anomalies(pd.DataFrame({"part": part, **columns}), graph)
+        of_rows = (part, places, p_values, statistic, is_flagged)
+        rows = pd.DataFrame(dict(zip(_TOP_TYPES, of_rows, strict=True)))
+        top = top_anomalies(rows, graph)
         groups = None
         if codes is not None:
             groups = GroupCounts.of(codes, p_values, is_flagged, bins.alpha)

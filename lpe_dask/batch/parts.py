@@ -37,7 +37,7 @@ from lpe_dask.storage import (
     retried_until_visible,
 )
 from lpe_dask.tables import FileTable, RowStatus, TableError
-from lpe_dask.tasks import new_array, new_tasks, to_task
+from lpe_dask.tasks import LocalValue, new_array, new_tasks, to_task
 
 #: The column that a run adds to the `RESULT_COLUMNS` where a false discovery rate decides.
 Q_VALUE = "q_value"
@@ -180,7 +180,7 @@ def part_writes(
     statistic: da.Array,
     p_values: da.Array,
     values: Sequence[Delayed] | None,
-    offset: float | None,
+    limit: float | LocalValue | None,
     stats_of: Callable[..., PartStats],
     folder: PartFolder,
     made_from: Sequence[str],
@@ -196,8 +196,9 @@ def part_writes(
         In the same partitions.
     values : sequence of Delayed, optional
         For each partition, as `ValueRanges.count_new` gives them.
-    offset : float, optional
-        A row is an anomaly if its p-value is below this; None: not decided yet.
+    limit : float or LocalValue, optional
+        A row is an anomaly if its p-value is below this, or below that of its group, of an
+        array of shape (n_groups,); None: not decided yet.
     stats_of : callable
         `PartStats.of` with bins and graph.
     folder : PartFolder
@@ -208,16 +209,18 @@ def part_writes(
     """
     schema = to_task(part_schema(kept), "lpe-schema")
     of_rows = to_task(stats_of, "lpe-part-stats")
+    limits = [to_task(limit, "lpe-group-limits")] if isinstance(limit, LocalValue) else []
+    below = limits[0].key if limits else limit
     counts = [_NO_VALUES] * len(kept.parts) if values is None else [of.key for of in values]
     tasks = (
         (
             _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), counts[i],
-            offset, of_rows.key, schema.key, folder, made_from[i], i,
+            below, of_rows.key, schema.key, folder, made_from[i], i,
         )
         for i in numbers
     )  # fmt: skip
     return new_tasks(
-        "write", tasks, [statistic, p_values, *(values or []), schema, of_rows]
+        "write", tasks, [statistic, p_values, *(values or []), schema, of_rows, *limits]
     )
 
 
@@ -301,18 +304,20 @@ def _write_part(
     statistic: NDArray[np.float64],
     p_value: NDArray[np.float64],
     values: tuple[Any, Any, NDArray[np.int8] | None, NDArray[np.int32] | None],
-    offset: float | None,
+    limit: float | NDArray[np.float64] | None,
     stats_of: Callable[..., PartStats],
     schema: pa.Schema,
     folder: PartFolder,
     made_from: str,
     number: int,
 ) -> PartStats:
-    is_flagged = np.zeros(len(p_value), bool) if offset is None else p_value < offset
     is_nan = np.isnan(p_value)
     fields = [*schema][: schema.get_field_index(RESULT_COLUMNS[0])]
     kept = part.read([field.name for field in fields])
     *counts, codes, groups = values
+    if isinstance(limit, np.ndarray):  # of each group; without one there is no p-value
+        limit = limit[groups]
+    is_flagged = np.zeros(len(p_value), bool) if limit is None else p_value < limit
     codes = np.zeros(len(p_value), np.int8) if codes is None else codes
     columns = [
         *(_typed(*pair, part.name) for pair in zip(kept.columns, fields, strict=True)),
@@ -325,7 +330,7 @@ def _write_part(
     statuses = RowStatus.count(codes)
     stats = stats_of(number, p_value, statistic, is_flagged, (*counts, statuses), groups)
     table = pa.table(columns, schema)
-    if offset is None and groups is not None:
+    if limit is None and groups is not None:
         table = table.append_column(_GROUPS, pa.array(groups))
     folder.publish(number, table, stats, made_from)
     return stats.without_groups()

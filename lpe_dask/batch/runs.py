@@ -36,6 +36,9 @@ from lpe_dask.tasks import Workers
 
 logger = logging.getLogger(__name__)
 
+#: Arguments of `LPE` that decide which rows are flagged.
+_LEVELS = ("alpha", "confidence")
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -152,9 +155,9 @@ def _load_or_prepare_model(
     model = ModelFolder(path).load()
     if model.source != stored:  # another run has replaced it in the meantime
         return _load_or_prepare_model(job, data, existing)
-    # If rows are scored, alpha is a setting of the output, and otherwise of the model.
-    alphas = {model.parameters["alpha"], fit.parameters["alpha"]}
-    has_alpha = job.score is not None or len(alphas) == 1
+    # If rows are scored, levels are a setting of the output, and otherwise of the model.
+    levels = {tuple(of.parameters[name] for name in _LEVELS) for of in (model, fit)}
+    has_alpha = job.score is not None or len(levels) == 1
     if refit and not has_alpha:
         return fit, None
     if stored != fit.source or not has_alpha:
@@ -174,8 +177,8 @@ def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
     is_free = {"anomaly_log_density", *({"random_state"} - job.lpe_arguments.keys())}
     if wanted["by"] is None and fitted_with["by"] is None:
         is_free.update(GROUP_PARAMETERS)
-    if job.score is not None and not wanted["by"]:  # it decides which groups are small
-        is_free.add("alpha")
+    if job.score is not None and not wanted["by"]:  # they decide which groups are small
+        is_free.update(_LEVELS)
     if model.quality is None and wanted["algorithm"] != "nn_descent":
         is_free.update(SEARCH_PARAMETERS)
     if model.calibration_by(wanted) == model.calibration_kind:

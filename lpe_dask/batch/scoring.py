@@ -29,6 +29,7 @@ from lpe_dask.batch.column_values import ColumnValues
 from lpe_dask.batch.drift_log import RunSeries
 from lpe_dask.batch.errors import RunError, input_errors_pass
 from lpe_dask.batch.explanations import ALL_PRIVATE, ExplanationInput, empty_section
+from lpe_dask.batch.false_alarms import false_alarm_section
 from lpe_dask.batch.fingerprint import (
     Fingerprint,
     changed_files,
@@ -100,6 +101,11 @@ class Scoring:
     def fdr(self) -> Any:
         """The false discovery rate; None: alpha decides."""
         return self.made_from.settings["fdr"]
+
+    @property
+    def confidence(self) -> float | None:
+        """The probability with which alpha holds for these nominal rows."""
+        return self.made_from.settings.get("confidence")
 
     @property
     def given(self) -> ScoreSection:
@@ -204,6 +210,7 @@ def prepare_scoring(
     url = output.check_output(given.output, inputs)
     if isinstance(origin, Fit):
         table, rows, level = origin.table, origin.nominal, origin.parameters["alpha"]
+        confidence = origin.parameters["confidence"]
         if not job.scores_nominal_rows:
             table, rows = open_features(
                 data, None, origin.columns, kinds=origin.kinds, by=origin.by
@@ -211,6 +218,8 @@ def prepare_scoring(
     else:
         table, rows = origin.open_table(data, given.columns)
         level = origin.alpha  # of its fit, whatever was set later
+        confidence = job.lpe_arguments.get("confidence", origin.confidence)
+        origin.at_level(level, confidence)  # or it promises nothing
     check_private(
         given.private or (), [*rows.columns, *table.columns, *table.index_columns]
     )
@@ -235,6 +244,8 @@ def prepare_scoring(
         "n_parts": len(kept.parts),
         "versions": [metadata.version("lpe_dask"), dask.__version__],
     }
+    if confidence is not None:
+        settings["confidence"] = float(confidence)
     made_from = Fingerprint(table.files.stamps, settings | job.csv_setting)
     overwrite = existing == "replace"
     scoring = Scoring(rows, kept, url, made_from, overwrite, job)
@@ -293,8 +304,10 @@ def execute_scoring(
         Of the run so far.
     """
     alpha, fdr = scoring.made_from.settings["alpha"], scoring.fdr
-    # A false discovery rate flags no p-value above itself.
-    model = model.at_level(alpha if fdr is None else fdr)
+    if fdr is None:
+        model = model.at_level(alpha, scoring.confidence)
+    else:  # which flags no p-value above itself
+        model = model.at_level(fdr)
     columns = ColumnValues(
         model, scoring.rows, scoring.private, scoring.scores_nominal_rows
     )
@@ -334,14 +347,18 @@ def execute_scoring(
         if adjusted is not None:
             largest = adjusted.cut_off(fdr)
             cut_off = None if math.isnan(largest) else largest
-            model = model.at_level(cut_off)
+        n_measured = total.counts["rows"] - total.counts["rows_nan"]
         reasons = _reasons(scoring, model, stats, total, adjusted, folder, steps)
         drift = _drift(scoring, series, total, partial(columns.new_categories, stats))
         path = scoring.job.model.path
         certified = None if certificate is None else certificate.as_json()
         summary = score_summary(model, scoring.made_from, total, check, certified, steps)
         summary |= {
-            "fdr_cut_off": cut_off, "p_value_bins": bins.histogram(total.bins),
+            "fdr_cut_off": cut_off, "false_alarms": false_alarm_section(
+                model, n_measured, total.counts["flagged"], groups, fdr, cut_off,
+                scoring.confidence, scores_nominal_rows=scoring.scores_nominal_rows,
+            ),
+            "p_value_bins": bins.histogram(total.bins),
             "output": redact(scoring.output),
             "model": None if path is None else redact(ModelFolder(path).url),
             "reasons": reasons, "planned_worker_bytes": planned, "drift": drift,
@@ -473,8 +490,8 @@ def _write(
         "scored", lambda stats: int(stats.counts["rows"]),
         None if kept.n_rows is None else kept.n_rows - n_done,
     )  # fmt: skip
-    offset = model.offset if fdr is None else None
-    write = partial(parts.part_writes, kept, *blocks, offset, stats_of)
+    limit = None if fdr is not None else model.group_limits or model.limit
+    write = partial(parts.part_writes, kept, *blocks, limit, stats_of)
     with steps.timed("score"):
         stats = _write_missing_parts(measured, origins, known, write, rows)
     if fdr is None:

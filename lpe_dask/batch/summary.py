@@ -77,6 +77,7 @@ def score_summary(
         Of the run.
     """
     counts, alpha = stats.counts, made_from.settings["alpha"]
+    confidence = made_from.settings.get("confidence")
     measured = counts["rows"] - counts["rows_nan"]
     share = between = None
     if measured:
@@ -94,8 +95,10 @@ def score_summary(
         "calibration_band": _sampling_band(model),
         "certificate": certificate,
         "alpha": alpha,
+        "confidence": confidence,
         "fdr": made_from.settings["fdr"],
-        "parameters": _listed(model.parameters) | {"alpha": alpha},
+        "parameters": _listed(model.parameters)
+        | {"alpha": alpha, "confidence": confidence},
         "peak_worker_bytes": Workers.peak_bytes(),
         "versions": package_versions(*_PACKAGES),
         FINGERPRINT_KEY: made_from.content(),

@@ -121,10 +121,13 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
     decided = f"alpha {summary['alpha']:g}"
     if summary["fdr"] is not None:
         decided = f"a false discovery rate of {summary['fdr']:g}"
+    elif summary["confidence"] is not None:
+        decided += f" with {_percent(summary['confidence'])} confidence"
     lines = [
         f"{summary['rows']} rows against {summary['nominal_rows']} nominal rows, "
         f"in {summary['seconds']:.1f} s",
         f"{flagged} flagged at {decided}" + ("" if share is None else f" ({share:.2%})"),
+        *_false_alarm_lines(summary["false_alarms"]),
     ]
     if summary["rows_nan"]:
         is_reason = summary["parameters"]["missing"] != "measure"
@@ -150,6 +153,21 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
             f"{band['half_width']:.3f} of those with all, {band['level']:.0%} sure"
         )
     return lines
+
+
+def _false_alarm_lines(section: dict[str, Any]) -> list[str]:
+    """Return how many flagged rows are false alarms."""
+    expected, at_most = section["expected"], section["at_most"]
+    if expected is None:
+        return []
+    line = f"{expected:,.3g} of these are expected by chance"
+    if at_most is not None:
+        line += f", at most {at_most} with {_percent(section['confidence'])} confidence"
+    return [line]
+
+
+def _percent(level: float) -> str:
+    return f"{100 * level:.6g} %"
 
 
 def _statuses(summary: dict[str, Any]) -> str:

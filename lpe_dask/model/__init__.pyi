@@ -6,6 +6,8 @@ from .detector import fitted_of as fitted_of
 from .detector import load as load
 from .detector import score as score
 from .explanation import Explanation as Explanation
+from .false_alarms import false_alarms_at_most as false_alarms_at_most
+from .false_alarms import false_discoveries_at_most as false_discoveries_at_most
 from .fitted import Fitted as Fitted
 from .fitting import FitPlan as FitPlan
 from .fitting import fit_model as fit_model
@@ -21,6 +23,7 @@ from .lpe_parameters import ParameterError as ParameterError
 from .lpe_parameters import checked_parameters as checked_parameters
 from .lpe_parameters import exact_level as exact_level
 from .persistence.model_folder import ModelFolder as ModelFolder
+from .validity import decisive_places as decisive_places
 from .validity import flagged_places as flagged_places
 from .validity import learned_components as learned_components
 from .validity import least_group as least_group

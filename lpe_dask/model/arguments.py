@@ -39,7 +39,7 @@ Csv = Mapping[str, Any] | None
 
 
 class FitArguments(TypedDict, total=False):
-    """Those of `LPE` that a fit goes by: all but alpha."""
+    """Those of `LPE` that a fit goes by: all but alpha and confidence."""
 
     n_neighbors: int | np.integer[Any] | None
     graph: GraphChoice
@@ -66,6 +66,7 @@ class Arguments(FitArguments, total=False):
     """All of `LPE`."""
 
     alpha: float
+    confidence: float | None
 
 
 class ScoreArguments(Arguments, total=False):

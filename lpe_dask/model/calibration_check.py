@@ -27,7 +27,7 @@ from lpe_dask import dask_array as da
 from lpe_dask.model.calibration_split import INCLUDES_SELF
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
-from lpe_dask.model.flagged_counts import Counts, total
+from lpe_dask.model.flagged_counts import Counts
 from lpe_dask.model.validity import flagged_places
 from lpe_dask.pvalues import check_level, excess_p_values, holm
 from lpe_dask.tables import NominalRows, select_rows
@@ -120,6 +120,7 @@ def check_calibration(
         "calibration": kind,
         "calibration_size": size and max(1, size * len(kept) // len(nominal.rows)),
         "random_state": seed,
+        "confidence": None,  # what is judged is the promise on average
     }
     if has_groups:  # the numbers of the groups are a column, the last
         places = places[:-1]
@@ -260,12 +261,7 @@ def _bounds(
     """Return quantiles of how many rows of all groups are flagged; None: none can be."""
     if not places[n_held_out > 0].any():
         return None, None
-    # Groups of equal sizes have the same law.
-    sizes = n_held_out * (n_calibration.max() + 1) + n_calibration
-    _, first, counts = np.unique(sizes, return_index=True, return_counts=True)
-    groups = zip(n_held_out[first], places[first], n_calibration[first], strict=True)
-    laws = (Counts.flagged(*map(int, of)) for of in groups)
-    flagged = total([of.times(n) for of, n in zip(laws, counts.tolist(), strict=True)])
+    flagged = Counts.in_groups(n_held_out, places, n_calibration)
     return flagged.quantile(levels[0]), flagged.quantile(levels[1])
 
 

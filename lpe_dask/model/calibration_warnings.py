@@ -5,22 +5,37 @@ from __future__ import annotations
 import logging
 
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.model.validity import UNION_GRAPH, min_rows_for_loo
+from lpe_dask.model.validity import (
+    UNION_GRAPH,
+    min_rows_for_loo,
+    rows_for_confidence,
+)
 
 logger = logging.getLogger(__name__)
 
-#: Levels at which no row can be flagged, as a log line of this process says.
-_warned: set[float] = set()
+#: Levels, and confidences, with which no row can be flagged, as a log line has said.
+_warned: set[tuple[float, float | None]] = set()
 
 
 def warn_if_nothing_can_be_flagged(fitted: Fitted) -> None:
     """Warn if no p-value can be as small as the level."""
     least, sizes = fitted.calibration.least_p_value(), fitted.calibration.sizes
-    if least < fitted.offset:
+    if least < fitted.limit or (fitted.confidence and fitted.groups is not None):
+        return  # groups in which no row can be flagged with this confidence are small
+    if fitted.confidence is not None and fitted.limit == 0:
+        needed = rows_for_confidence(fitted.alpha, fitted.confidence)
+        _warn_once(
+            (fitted.alpha, fitted.confidence),
+            f"no row can be flagged at alpha={fitted.alpha:g} with confidence="
+            f"{fitted.confidence:g}: that takes {needed} calibration rows, and of "
+            f"{fitted.n_samples} nominal rows {sizes.max()} are such. Give more nominal "
+            f"rows ({2 * needed}, as half of them are calibration rows by default) or a "
+            f"calibration_size of at least {needed}, raise alpha, or lower confidence.",
+        )
         return
     in_group = " in the largest group" if len(sizes) > 1 else ""
     _warn_once(
-        fitted.alpha,
+        (fitted.alpha, None),
         f"no row can be flagged at alpha={fitted.alpha:g}: the p-value of a row as "
         f"anomalous as can be is {least:.3g}, with {sizes.max()} calibration rows"
         f"{in_group}. Raise alpha, or use more nominal rows; with graph='radius' a "
@@ -29,10 +44,10 @@ def warn_if_nothing_can_be_flagged(fitted: Fitted) -> None:
     )
 
 
-def _warn_once(alpha: float, text: str) -> None:
-    """Log a warning that each fit of a loop with this alpha would repeat."""
-    if alpha not in _warned:
-        _warned.add(alpha)
+def _warn_once(levels: tuple[float, float | None], text: str) -> None:
+    """Log a warning that each fit of a loop with these levels would repeat."""
+    if levels not in _warned:
+        _warned.add(levels)
         logger.warning("%s", text)
 
 

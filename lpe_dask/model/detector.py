@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
@@ -45,7 +44,6 @@ from lpe_dask.model.arguments import (
     ScoreArguments,
     SmallGroupsChoice,
 )
-from lpe_dask.model.labels import margin
 from lpe_dask.model.lpe_parameters import as_lists, check_choice, reject_unknown_arguments
 from lpe_dask.storage import redact_errors
 
@@ -203,6 +201,17 @@ class LPE(OutlierMixin, BaseEstimator):
         have no p-value, and `status` says so. "pool": they are compared with all nominal
         rows, by the model without ``by``; nothing is promised for them. "error": they are
         refused.
+    confidence : float, optional
+        The probability, between 0.5 and 1, with which the rate of false alarms at alpha
+        holds for the nominal rows at hand [3]_; None: it holds on average over such sets,
+        and for one set is about as often above alpha as below. With m calibration rows a
+        row is then flagged if it has one of the k most anomalous of m + 1 places, for the
+        largest k for which Beta(k, m + 1 - k) is at most alpha with this probability:
+        ``offset_`` is the next float64 above k / (m + 1), and with ``by`` there is a k of
+        each group, for which, by itself, the confidence holds. It takes
+        ``log(1 - confidence) / log(1 - alpha)`` calibration rows to flag any row: 299 for
+        alpha=0.01 and confidence=0.95. With ``calibration="conformal"`` only, which "auto"
+        then is, and groups with their own calibration.
     random_state : int, optional
         Draws the rows of ``calibration`` and ``calibration_size``; None: different rows in
         each fit, but with ``calibration="auto"`` always the same. Also which rows quantiles
@@ -227,12 +236,14 @@ class LPE(OutlierMixin, BaseEstimator):
     n_neighbors_, radius_ : int, float
         K or epsilon in use; None for the other graph. Not with ``by``.
     offset_ : float
-        The next float64 above alpha; an anomaly is what scores below it. Not with ``by``.
+        The next float64 above alpha, or above what ``confidence`` leaves of it, 0 if that
+        is nothing; an anomaly is what scores below it. Not with ``by``.
     groups_ : DataFrame
         Only with ``by``: the columns that divide rows, and of each group its nominal and
-        its calibration rows, ``n_neighbors`` or ``radius``, ``calibration``, ``offset``,
-        the ``largest_false_alarm_rate`` that is promised on average at level alpha, and
-        ``why_small``, "" for a group that is not small.
+        its calibration rows, ``n_neighbors`` or ``radius``, ``calibration``,
+        ``flagged_places``, how many of the m + 1 places of a row among m calibration rows
+        are flagged, ``offset``, the ``largest_false_alarm_rate`` that is promised on
+        average, and ``why_small``, "" for a group that is not small.
     n_samples_, n_dropped_ : int
         Nominal rows in use, and left out for ``missing="drop"``.
     n_features_in_ : int
@@ -246,6 +257,7 @@ class LPE(OutlierMixin, BaseEstimator):
        Nearest Neighbor Graphs", NIPS 2009, equations (1) and (2).
     .. [2] J. Qian and V. Saligrama, "New statistic in p-value estimation for anomaly
        detection", 2012.
+    .. [3] V. Vovk, "Conditional validity of inductive conformal predictors", ACML 2012.
 
     Examples
     --------
@@ -281,6 +293,7 @@ class LPE(OutlierMixin, BaseEstimator):
         by: Names | None = None,
         own: Sequence[OwnPart] = ("scale", "neighbors", "calibration"),
         small_groups: SmallGroupsChoice = "nan",
+        confidence: float | None = None,
         random_state: int | None = None,
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -302,6 +315,7 @@ class LPE(OutlierMixin, BaseEstimator):
         self.by = by
         self.own = own
         self.small_groups = small_groups
+        self.confidence = confidence
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -399,7 +413,7 @@ class LPE(OutlierMixin, BaseEstimator):
         self.calibration_kind_ = fitted.calibration_kind
         if fitted.groups is None:
             self.n_neighbors_, self.radius_ = fitted.n_neighbors, fitted.radius
-            self.offset_ = fitted.offset
+            self.offset_ = fitted.limit
         else:
             self.groups_ = fitted.groups_table()
         self.n_samples_, self.n_dropped_ = fitted.n_samples, fitted.n_dropped
@@ -570,8 +584,10 @@ class LPE(OutlierMixin, BaseEstimator):
         """Return the fitted model with the attributes that users may have changed."""
         fitted = fitted_of(self)
         calibration = fitted.calibration.with_values(self.calibration_)
-        offset = fitted.offset if fitted.groups is not None else self.offset_
-        return replace(fitted, offset=offset, calibration=calibration)
+        fitted = replace(fitted, calibration=calibration)
+        if fitted.groups is not None or self.offset_ == fitted.limit:
+            return fitted
+        return replace(fitted, offset=self.offset_, confidence=None)
 
     @overload
     def decision_function(self, X: NDArray[Any]) -> NDArray[np.float64]: ...
@@ -598,11 +614,7 @@ class LPE(OutlierMixin, BaseEstimator):
             float64, of the kind of ``X``; lazy for Dask. NaN for a row that is not measured
             (see `status`).
         """
-        p_values = self.score_samples(X, csv=csv)
-        function = partial(margin, offset=self._current().offset)
-        return tables.map_values(
-            p_values, function, name="decision_function", dtype=np.float64
-        )
+        return self._current().margins(self._new_rows(X, csv))
 
     @overload
     def status(self, X: NDArray[Any]) -> NDArray[np.object_]: ...
@@ -917,11 +929,7 @@ class LPE(OutlierMixin, BaseEstimator):
         labels : array or Series of shape (n,)
             -1 where `p_values_` is at most alpha, else 1; of the kind of ``X``.
         """
-        return (
-            self._fit(tables.with_csv(X, csv), for_own=True)
-            ._current()
-            .labels_of(self.p_values_)
-        )
+        return self._fit(tables.with_csv(X, csv), for_own=True)._current().own_labels()
 
     @property
     def statistic_(self) -> Any:

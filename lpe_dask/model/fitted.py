@@ -27,7 +27,15 @@ from lpe_dask.model.audit import Audit, is_exact
 from lpe_dask.model.calibration_split import CalibrationSplit, GroupedSize
 from lpe_dask.model.certificate import ApproximationSettings, Certificate
 from lpe_dask.model.groups import FittedGroups
-from lpe_dask.model.labels import labels, labels_within, threshold
+from lpe_dask.model.labels import (
+    labels,
+    labels_within,
+    limits,
+    margin,
+    row_limits,
+    threshold,
+)
+from lpe_dask.model.lpe_parameters import check_confidence
 from lpe_dask.model.nominal_scores import NominalScores, StoredNominalScores
 from lpe_dask.model.score_table import (
     RowScorer,
@@ -38,6 +46,7 @@ from lpe_dask.model.score_table import (
 )
 from lpe_dask.model.validity import (
     choose_calibration,
+    confident_places,
     learned_components,
     least_group,
 )
@@ -63,6 +72,7 @@ from lpe_dask.tables import (
     with_columns_last,
 )
 from lpe_dask.tasks import (
+    LocalValue,
     compute,
     counted,
     eager_scope,
@@ -72,6 +82,9 @@ from lpe_dask.tasks import (
     reread_once,
     to_task,
 )
+
+#: How limits of rows are called.
+_LIMITS: dict[str, Any] = {"name": "limit", "dtype": np.float64}
 
 #: The statuses of rows that the pool measures.
 _POOLED = [RowStatus.NAMES.index(name) for name in ("unknown group", "small group")]
@@ -90,7 +103,7 @@ class Fitted:
     n_dropped : int
         Nominal rows that were left out.
     offset : float
-        The next float64 above alpha; an anomaly is what scores below it.
+        The next float64 above alpha.
     reference : Reference
         What new rows are measured among.
     calibration : Calibration
@@ -115,6 +128,9 @@ class Fitted:
         Where rows are divided into groups.
     pool : Fitted, optional
         What measures rows of small and unknown groups, among all nominal rows.
+    confidence : float, optional
+        The probability with which decisions keep alpha for these nominal rows; None: they
+        do on average.
     source : str, optional
         Tells from what it was fitted, if a run has fitted it; of a model that was loaded,
         its identifier.
@@ -144,12 +160,32 @@ class Fitted:
     certificate: Certificate | None = None
     groups: FittedGroups | None = None
     pool: Fitted | None = None
+    confidence: float | None = None
     source: str | None = None
 
     @property
     def alpha(self) -> float:
-        """The level that decides; the parameter may have been set after the fit."""
+        """The level of false alarms; the parameter may have been set after the fit."""
         return math.nextafter(self.offset, 0)
+
+    @property
+    def limit(self) -> float:
+        """An anomaly is what scores below this, where groups have no limits of their own.
+
+        0 if nothing can be flagged.
+        """
+        if self.confidence is None:
+            return self.offset
+        m = len(self.calibration.values)
+        return float(limits(confident_places(self.alpha, m, self.confidence), m))
+
+    @property
+    def group_limits(self) -> LocalValue | None:
+        """The same of each group, of shape (n_groups,), where each has one of its own."""
+        if self.confidence is None or self.groups is None:
+            return None
+        of_groups = self.groups.limits(self.alpha, self.confidence)
+        return LocalValue(of_groups, "lpe-group-limits")
 
     @property
     def n_samples(self) -> int:
@@ -198,8 +234,8 @@ class Fitted:
         assert self.categories is not None
         assert self.categories.groups is not None
         return self.groups.table(
-            self.categories.groups.values, self.by, self.alpha, self.n_neighbors,
-            self.radius,
+            self.categories.groups.values, self.by, self.alpha, self.confidence,
+            self.n_neighbors, self.radius,
         )  # fmt: skip
 
     @property
@@ -243,9 +279,17 @@ class Fitted:
         """What is made of the distances to K neighbors: "kth" or "mean"."""
         return self.reference.shape.statistic.aggregation
 
-    def at_level(self, level: float | None) -> Fitted:
-        """Return the model with a level that decides; None: no row is an anomaly."""
-        return replace(self, offset=0.0 if level is None else threshold(level))
+    def at_level(self, level: float, confidence: float | None = None) -> Fitted:
+        """Return the model with a level that decides, and how sure it is.
+
+        Raises
+        ------
+        ValueError
+            For a confidence that this model can promise nothing with.
+        """
+        if confidence is not None:
+            check_confidence(self.parameters, confidence, self.calibration_kind)
+        return replace(self, offset=threshold(level), confidence=confidence)
 
     def calibration_by(self, parameters: Mapping[str, Any]) -> str:
         """Return the calibration that arguments of `LPE` mean for these nominal rows."""
@@ -254,7 +298,8 @@ class Fitted:
         learned, n_learned = learned_components(parameters), self.n_samples
         if self.groups is not None and "scale" in parameters["own"]:
             n_learned = least_group(self.groups.n_rows, parameters["alpha"])
-        return choose_calibration(learned, n_learned, self.n_numbers)[0]
+        confidence = parameters["confidence"]
+        return choose_calibration(learned, n_learned, self.n_numbers, confidence)[0]
 
     def table(self, X: Any) -> Table:
         """Return rows as the model takes them; raises as `LPE.score_samples` does."""
@@ -367,6 +412,9 @@ class Fitted:
                 )
             if calibration.groups is not None:
                 values.append(table.map_rows(group_codes, name="group", dtype=np.float64))
+            of_groups = self.group_limits
+            if of_groups is not None:
+                values.append(table.map_rows(row_limits, of_groups, **_LIMITS))
             if self.pool is not None:
                 of_pool: Any = self._of_pool(table.rows)
                 if not table.is_lazy:  # by one search
@@ -374,7 +422,7 @@ class Fitted:
                 values += map(table.restore_verified, of_pool, ("statistic", "p_value"))
             scorer = RowScorer(
                 calibration.function(), weigh, calibration.groups is not None,
-                self.pool is not None, self.offset,
+                self.pool is not None, None if of_groups is not None else self.limit,
             )  # fmt: skip
             return map_to_frame(values, scorer, calibration.groups or calibration.shared)
 
@@ -387,10 +435,30 @@ class Fitted:
                 values = [own.series(kind, name, self.calibration) for name in names]
             else:
                 statistic, p_values = self.blocks()
-                found: Any = p_values, statistic, own.status_blocks()
+                found: Any = [p_values, statistic, own.status_blocks(), *self._own_limits()]
                 found = found if kind.is_lazy else compute(*found)
-                values = list(map(kind.restore, found, names))
-            return map_to_frame(values, partial(score_table, offset=self.offset))
+                values = list(map(kind.restore, found, [*names, "limit"]))
+            has_limits = len(values) > len(names)
+            function = score_table if has_limits else partial(score_table, limit=self.limit)
+            return map_to_frame(values, function)
+
+    def own_labels(self) -> Any:
+        """Return the result of `LPE.fit_predict` for the rows that were fitted."""
+        p_values, naming = self.own("p_value"), {"name": "prediction"}
+        with lazy_scope() if self.nominal.is_lazy else eager_scope():
+            given = [self.nominal.restore(of, "limit") for of in self._own_limits()]
+            if given:
+                return map_several([p_values, *given], labels, **naming, dtype=np.int64)
+            function = partial(labels, limit=self.limit)
+            return map_values(p_values, function, **naming, dtype=np.int64)
+
+    def _own_limits(self) -> list[da.Array]:
+        """Return the limits of the nominal rows, lazily, if groups have their own."""
+        of_groups = self.group_limits
+        if of_groups is None:
+            return []
+        rows = self.nominal_scores.known().rows()
+        return [map_blocks([rows], row_limits, of_groups, **_LIMITS)]
 
     def is_measured(self, rows: NDArray[np.generic]) -> NDArray[np.bool_]:
         """Return which rows of numbers and codes are measured."""
@@ -465,13 +533,30 @@ class Fitted:
         """Return the result of `LPE.predict`."""
         values, function = self._decisive(X)
         _warn_of_unmeasured(values, "inf" if self.measures_gaps else "NaN or inf")
+        if self.group_limits is not None:
+            given = [values, self._limits_of(X)]
+            return map_several(given, labels, name="prediction", dtype=np.int64)
         return map_values(values, function, name="prediction", dtype=np.int64)
+
+    def margins(self, X: Any) -> Any:
+        """Return the result of `LPE.decision_function`."""
+        p_values, naming = self.p_values(X), {"name": "decision_function"}
+        if self.group_limits is not None:
+            given = [p_values, self._limits_of(X)]
+            return map_several(given, margin, **naming, dtype=np.float64)
+        function = partial(margin, limit=self.limit)
+        return map_values(p_values, function, **naming, dtype=np.float64)
+
+    def _limits_of(self, X: Any) -> Any:
+        """Return the limits of rows whose groups have their own, in the kind of ``X``."""
+        with _call_for(X):
+            return self.table(X).map_rows(row_limits, self.group_limits, **_LIMITS)
 
     def _decisive(self, X: Any) -> tuple[Any, Callable[..., Any]]:
         """Return the values that labels follow from, NaN for rows not measured, and how."""
-        bound = self.calibration.nominal_bound(self.offset)
+        bound = self.calibration.nominal_bound(self.limit)
         if bound is None or self.quality is not None or self.has_groups:
-            return self.p_values(X), partial(labels, offset=self.offset)
+            return self.p_values(X), partial(labels, limit=self.limit)
         with _call_for(X):
             return self._early(self.table(X), bound)
 
@@ -486,12 +571,7 @@ class Fitted:
         radius = bound if self.radius is None else self.radius
         statistic = Statistic(None, radius, enough)
         counts = self.reference.measure_table(table, statistic)
-        return counts, partial(labels, offset=enough)
-
-    def labels_of(self, p_values: Any) -> Any:
-        """Return -1 for p-values of anomalies, else 1."""
-        function = partial(labels, offset=self.offset)
-        return map_values(p_values, function, name="prediction", dtype=np.int64)
+        return counts, partial(labels, limit=enough)
 
     def certify(self, X: Any) -> Certificate | None:
         """Return the certificate of rows to score, computed; None: nothing is missed.

@@ -166,7 +166,9 @@ class FitPlan:
             n_numbers, n_learned = n_features - n_categorical, n_rows
             if groups is not None and "scale" in parameters["own"]:
                 n_learned = least_group(np.bincount(groups), parameters["alpha"])
-            calibration, reason = choose_calibration(learned, n_learned, n_numbers)
+            calibration, reason = choose_calibration(
+                learned, n_learned, n_numbers, parameters["confidence"]
+            )
             seed = seed or 0  # the same draw at each fit
         if groups is not None:
             given = calibration, groups, n_groups, n_features, seed
@@ -578,6 +580,7 @@ def _fitted(
         ranges=nominal.ranges,
         groups=groups,
         pool=_pool(parameters, given) if small_groups == "pool" else None,
+        confidence=parameters["confidence"],
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
-r"""How many held-out nominal rows are flagged: in a group, and in all groups together.
+r"""How many new nominal rows are flagged: in a group, and in all groups together.
 
-    h held-out, m calibration rows, k places --> X ~ BetaBinomial(h, k, m + 1 - k)
+    h new rows, m calibration rows, k places --> X ~ BetaBinomial(h, k, m + 1 - k)
     groups of equal h, m, k --power--> sums --convolved--> the sum over all groups
 
 Given the rows that are searched, groups are independent of each other. Of each distribution
@@ -10,15 +10,19 @@ The tails in each group are those of `pvalues.excess_p_values`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln
+from scipy.special import betainccinv, betaincinv, betaln
 
 #: Probability that is left out at either end of a sum.
 NEGLIGIBLE = 1e-16
+
+#: Products of numbers from which on sums are convolved by Fourier transforms.
+_MANY = 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +41,41 @@ class Counts:
     shares: NDArray[np.float64]
 
     @classmethod
-    def flagged(cls, n_held_out: int, places: int, n_calibration: int) -> Self:
+    def flagged(cls, n_new: int, places: int, n_calibration: int) -> Self:
         """Return the distribution in a group; see `calibration_check`."""
-        if places == 0:
+        others = n_calibration + 1 - places
+        if places == 0 or n_new == 0:
             return cls(0, np.ones(1))
-        numbers, others = np.arange(n_held_out + 1), n_calibration + 1 - places
-        ways = -np.log(n_held_out + 1) - betaln(n_held_out - numbers + 1, numbers + 1)
-        odds = betaln(numbers + places, n_held_out - numbers + others)
-        return cls(0, np.exp(ways + odds - betaln(places, others)))
+        first, last = _likely(n_new, places, others)
+        numbers = np.arange(first, last + 1)
+        ways = -np.log(n_new + 1) - betaln(n_new - numbers + 1, numbers + 1)
+        odds = betaln(numbers + places, n_new - numbers + others)
+        return cls(first, np.exp(ways + odds - betaln(places, others)))
+
+    @classmethod
+    def in_groups(
+        cls,
+        n_new: NDArray[np.int64],
+        places: NDArray[np.int64],
+        n_calibration: NDArray[np.int64],
+    ) -> Counts:
+        """Return that of the sum over groups, at least one."""
+        # Groups of equal sizes have the same law.
+        of_groups = np.stack([n_new, places, n_calibration], axis=1)
+        different, counts = np.unique(of_groups, axis=0, return_counts=True)
+        laws = (cls.flagged(*of) for of in different.tolist())
+        return total([of.times(n) for of, n in zip(laws, counts.tolist(), strict=True)])
 
     def __add__(self, other: Counts) -> Counts:
         """Return the distribution of the sum of independent numbers."""
-        shares = np.convolve(self.shares, other.shares)
+        n_shares = len(self.shares) + len(other.shares) - 1
+        if len(self.shares) * len(other.shares) < _MANY:
+            shares = np.convolve(self.shares, other.shares)
+        else:
+            size = 1 << (n_shares - 1).bit_length()
+            waves = (np.fft.rfft(of.shares, size) for of in (self, other))
+            shares = np.fft.irfft(next(waves) * next(waves), size)[:n_shares]
+            shares = np.maximum(shares, 0.0)
         return Counts(self.first + other.first, shares).trimmed()
 
     def times(self, n: int) -> Counts:
@@ -70,6 +97,19 @@ class Counts:
         """Return the least number up to which there is at least this probability."""
         place = int(np.searchsorted(np.cumsum(self.shares), level))
         return self.first + min(place, len(self.shares) - 1)
+
+
+def _likely(n_new: int, places: int, others: int) -> tuple[int, int]:
+    """Return from where to where numbers are that are not next to impossible.
+
+    By quantiles of the rate, and Bernstein's inequality for the numbers at these rates.
+    """
+    tail = NEGLIGIBLE / 10
+    low, high = betaincinv(places, others, tail), betainccinv(places, others, tail)
+    far = -np.log(tail)
+    first = n_new * low - np.sqrt(2 * far * n_new * low)
+    last = n_new * high + np.sqrt(2 * far * n_new * high) + far
+    return max(0, math.floor(first)), min(n_new, math.ceil(last))
 
 
 def total(parts: list[Counts]) -> Counts:

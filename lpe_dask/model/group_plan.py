@@ -21,6 +21,7 @@ from lpe_dask.model.calibration_split import (
     split_calibration,
 )
 from lpe_dask.model.lpe_parameters import neighbors_by_rule, radius_by_rule
+from lpe_dask.model.validity import confident_places, rows_for_confidence
 
 #: Why a group is small.
 TOO_FEW = "too few calibration rows for alpha"
@@ -219,7 +220,7 @@ class _Planned:
         n_features: int,
         seed: int | None,
     ) -> _Planned:
-        own, alpha = parameters["own"], parameters["alpha"]
+        own = parameters["own"]
         try:
             division = split_calibration(kind, size, parameters["calibration_size"], seed)
         except ValueError:
@@ -227,8 +228,8 @@ class _Planned:
         if size == 0:
             return cls(None, why_small=NOT_DIVIDED)
         why = ""
-        if "calibration" in own and 1 / (division.n_calibration + 1) > alpha:
-            why = TOO_FEW
+        if "calibration" in own:
+            why = _too_few(division.n_calibration, parameters)
         n_neighbors, radius = 0, np.nan
         if "neighbors" in own and parameters["graph"] == "knn":
             given = parameters["n_neighbors"]
@@ -240,6 +241,17 @@ class _Planned:
             if radius is None:
                 radius = radius_by_rule(division.n_reference, n_features)
         return cls(division, 0 if why else n_neighbors, np.nan if why else radius, why)
+
+
+def _too_few(m: int, parameters: Mapping[str, Any]) -> str:
+    """Return why a group of m calibration rows is small; "" if a row can be flagged."""
+    alpha, confidence = parameters["alpha"], parameters["confidence"]
+    if confidence is None:
+        return TOO_FEW if 1 / (m + 1) > alpha else ""
+    if m > 0 and confident_places(alpha, m, confidence) > 0:
+        return ""
+    least = rows_for_confidence(alpha, confidence)
+    return f"{TOO_FEW} and confidence, which take {least}"
 
 
 def _sorted(numbers: list[NDArray[np.int64]]) -> NDArray[np.int64]:

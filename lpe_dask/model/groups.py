@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from lpe_dask.model.calibration_split import INCLUDES_SELF
 from lpe_dask.model.group_plan import GroupPlan
-from lpe_dask.model.labels import threshold
-from lpe_dask.model.validity import flagged_places
+from lpe_dask.model.labels import limits, threshold
+from lpe_dask.model.validity import decisive_places
 from lpe_dask.tables import Categories
 from lpe_dask.tasks import LocalValue
 
@@ -75,10 +75,20 @@ class FittedGroups:
             plan.why_small, LocalValue(plan.is_small, "lpe-small-groups"), codes,
         )  # fmt: skip
 
-    def flagged_places(self, alpha: float) -> NDArray[np.int64]:
+    def flagged_places(
+        self, alpha: float, confidence: float | None = None
+    ) -> NDArray[np.int64]:
         """Return k of each group: so many of the m + 1 places of its rows are flagged."""
         includes_self = bool(INCLUDES_SELF[self.kind])
-        return flagged_places(alpha, self.n_calibration, includes_self=includes_self)
+        return decisive_places(
+            alpha, self.n_calibration, confidence, includes_self=includes_self
+        )
+
+    def limits(self, alpha: float, confidence: float | None) -> NDArray[np.float64]:
+        """Return below which p-value a row of each group is flagged."""
+        if confidence is None:
+            return np.full(len(self.n_rows), threshold(alpha))
+        return limits(self.flagged_places(alpha, confidence), self.n_calibration)
 
     def n_reference(self) -> NDArray[np.int64]:
         """Return among how many rows new ones are measured; 0 for small groups.
@@ -102,6 +112,7 @@ class FittedGroups:
         values: pd.DataFrame,
         names: Sequence[Any],
         alpha: float,
+        confidence: float | None,
         n_neighbors: int | None,
         radius: float | None,
     ) -> pd.DataFrame:
@@ -113,14 +124,15 @@ class FittedGroups:
             Of the groups, in the columns that divide rows.
         names : sequence
             Of these columns.
-        alpha : float
-            The level that decides.
+        alpha, confidence : float
+            The level that decides, and how sure it is for each group; None: on average.
         n_neighbors, radius
             Of all groups together, where these do not have their own.
         """
         promised = pd.array([pd.NA] * len(values), "Float64")
+        places = self.flagged_places(alpha, confidence)
         if "calibration" in self.own:
-            rates = self.flagged_places(alpha) / (self.n_calibration + 1)
+            rates = places / (self.n_calibration + 1)
             promised = pd.arrays.FloatingArray(rates, self.small.value.copy())
         columns = {
             "nominal_rows": self.n_rows,
@@ -128,7 +140,10 @@ class FittedGroups:
             "n_neighbors": self._known(self.n_neighbors, n_neighbors, "Int64"),
             "radius": self._known(self.radii, radius, "Float64"),
             "calibration": self.kind,
-            "offset": threshold(alpha),
+            "flagged_places": self._known(
+                places if "calibration" in self.own else None, None, "Int64"
+            ),
+            "offset": self.limits(alpha, confidence),
             "largest_false_alarm_rate": promised,
             "why_small": self.why_small,
         }

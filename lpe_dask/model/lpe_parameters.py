@@ -159,6 +159,23 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
             raise ParameterError(problem, *names)
 
 
+def check_confidence(
+    parameters: Mapping[str, Any], confidence: float, calibration: str
+) -> None:
+    """Raise `ParameterError` if a model cannot promise anything with a confidence.
+
+    Parameters
+    ----------
+    parameters : dict
+        The arguments that it was fitted with.
+    confidence : float
+    calibration : {"loo", "split", "conformal"}
+        In use.
+    """
+    now = {"confidence": confidence, "calibration": calibration}
+    check_parameters({**parameters, **now})
+
+
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """Raise `ParameterError` if the value of an argument is none of the choices."""
     if (problem := Parameter(choices=choices).problem(name, value)) is not None:
@@ -180,6 +197,10 @@ def _is_radius(value: Any) -> bool:
 
 def _is_level(value: Any) -> bool:
     return _is_number(value) and 0 < value < 1
+
+
+def _is_confidence(value: Any) -> bool:
+    return _is_number(value) and 0.5 < value < 1
 
 
 def _is_categorical(value: Any) -> bool:
@@ -208,6 +229,7 @@ def _contradictions(given: Any) -> Iterator[_Contradiction]:
     yield from _gap_contradictions(given)
     yield from _category_contradictions(given)
     yield from _by_contradictions(given)
+    yield from _confidence_contradictions(given)
 
 
 def _metric_contradictions(given: Any) -> Iterator[_Contradiction]:
@@ -359,6 +381,34 @@ def _by_contradictions(given: Any) -> Iterator[_Contradiction]:
         )  # fmt: skip
 
 
+def _confidence_contradictions(given: Any) -> Iterator[_Contradiction]:
+    text = f"confidence={given.confidence!r} (--confidence)"
+    is_given = given.confidence is not None
+    for name, is_refused, why, remedy in (
+        (
+            "calibration", given.calibration in ("loo", "split"),
+            "of which nothing is known for one nominal set: its statistics depend on each "
+            "other", "calibration='conformal', or 'auto', which then is that",
+        ),
+        (
+            "own", "calibration" not in given.own,
+            "with which nothing is promised for a group",
+            "groups their own calibration (own=, --own)",
+        ),
+        (
+            "small_groups", given.small_groups == "pool",
+            "with which nothing is promised for rows of small groups",
+            "small_groups='nan' or 'error' (--small-groups)",
+        ),
+    ):  # fmt: skip
+        yield (
+            is_given and is_refused,
+            f"{text} does not go with {name}={getattr(given, name)!r}, {why}. Give "
+            f"{remedy}, or leave out confidence.",
+            "confidence", name,
+        )  # fmt: skip
+
+
 _LEVEL = "a number between 0 and 1, both excluded"
 _NATURAL = "a whole number of at least 1, or None"
 
@@ -501,6 +551,14 @@ PARAMETERS = {
         choices=("nan", "pool", "error"),
         help="What to do about rows of groups that are too small, or unknown: no p-value; "
         "compare them with all nominal rows; or an error.",
+    ),
+    "confidence": Parameter(
+        is_valid=_is_confidence,
+        must_be="a number between 0.5 and 1, both excluded, such as 0.95, or None",
+        type=float,
+        metavar="LEVEL",
+        help="Keep alpha with this probability for these nominal rows, not on average over "
+        "such sets; flags fewer rows, with calibration conformal.  [default: on average]",
     ),
     "random_state": Parameter(
         is_valid=partial(_is_whole, least=0),

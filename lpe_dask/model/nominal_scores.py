@@ -181,9 +181,7 @@ class NominalScores:
         if self.others is None:
             return statistic, compared
         assert self.numbers is not None
-        assert self.checksums is not None
-        rows = self.others().validated_rows(self.chunks, self.checksums)
-        unknown = _unknown_rows(rows, self.is_own_blocks())
+        unknown = _unknown_rows(self.rows(), self.is_own_blocks())
         stored = self._stored(self.numbers, np.int32)
         numbers = map_blocks([stored], _as_int64, name="number", dtype=np.int64)
         measured = reference.measure_rows(
@@ -193,6 +191,12 @@ class NominalScores:
         if not is_weighed:
             return filled, filled
         return filled, _filled(compared, calibration.compared(unknown, measured))
+
+    def rows(self) -> da.Array:
+        """Return the rows themselves, read again, where some are yet to be measured."""
+        assert self.others is not None
+        assert self.checksums is not None
+        return self.others().validated_rows(self.chunks, self.checksums)
 
     def status_blocks(self) -> da.Array:
         """Return the numbers of statuses of all rows, of shape (n_input,), lazily."""

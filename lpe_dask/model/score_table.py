@@ -33,15 +33,15 @@ class RowScorer:
         Whether rows are compared with those of their group.
     has_pool : bool
         Whether some are measured by another model.
-    offset : float
-        A row is an anomaly if its p-value is below this.
+    limit : float, optional
+        A row is an anomaly if its p-value is below this; None: each row has a limit.
     """
 
     p_values: Callable[..., NDArray[np.float64]]
     weigh: Callable[..., NDArray[np.float64]] | None
     has_groups: bool
     has_pool: bool
-    offset: float
+    limit: float | None
 
     def __call__(
         self, statistic: NDArray[np.float64], codes: NDArray[np.number[Any]], *given: Any
@@ -54,8 +54,8 @@ class RowScorer:
             NaN for rows that are not measured; the numbers of their statuses.
         given : ndarray of shape (n_rows,)
             As the attributes say: the logarithms of the density; the numbers of groups; the
-            statistic and the p-value by the other model. The last one is the values of
-            `Calibration.shared`, or of its groups.
+            limits; the statistic and the p-value by the other model. The last one is the
+            values of `Calibration.shared`, or of its groups.
         """
         *more, known = given
         compared = statistic
@@ -66,11 +66,12 @@ class RowScorer:
             p_values = known.p_values(compared, more.pop(0))
         else:
             p_values = self.p_values(compared, known)
+        limit = more.pop(0) if self.limit is None else self.limit
         if self.has_pool:
             of_pool, p_values_of_pool = more
             statistic = replaced(statistic, of_pool)
             p_values = replaced(p_values, p_values_of_pool)
-        return score_table(p_values, statistic, codes, offset=self.offset)
+        return score_table(p_values, statistic, codes, limit)
 
 
 def replaced(
@@ -84,11 +85,10 @@ def score_table(
     p_values: NDArray[np.float64],
     statistic: NDArray[np.float64],
     codes: NDArray[np.number[Any]],
-    *,
-    offset: float,
+    limit: NDArray[np.float64] | float,
 ) -> pd.DataFrame:
     """Return the columns p_value, statistic, is_anomaly (NA without a p-value), status."""
-    is_anomaly = pd.arrays.BooleanArray(p_values < offset, np.isnan(p_values))
+    is_anomaly = pd.arrays.BooleanArray(p_values < limit, np.isnan(p_values))
     columns = {
         "p_value": p_values, "statistic": statistic, "is_anomaly": is_anomaly,
         RowStatus.COLUMN: RowStatus.column(codes.astype(np.int8)),

@@ -6,7 +6,9 @@ A row drawn like the nominal ones is flagged at level a, on average over nominal
     learned or given            "conformal"   P(p <= a) <= a
     learned from the same rows  "loo"         about as where they are given, for many rows
 
-for m calibration rows. A learned scale or metric fits the rows from which it was learned
+for m calibration rows. For one nominal set, "conformal" only, the rate at which such rows
+have one of k of the m + 1 places is Beta(k, m + 1 - k), from which `confident_places` takes
+the k for ``confidence``. A learned scale or metric fits the rows from which it was learned
 better than new rows, which makes new rows look more anomalous; the effect fades with the
 number of rows.
 """
@@ -90,6 +92,81 @@ def flagged_places(
     array([ 1,  1, 10])
     """
     return n_flagged_ranks(alpha, m + includes_self) + (not includes_self)
+
+
+def decisive_places(
+    alpha: float,
+    m: NDArray[np.int64] | int,
+    confidence: float | None,
+    *,
+    includes_self: bool,
+) -> NDArray[np.int64]:
+    """Return k: `confident_places`, or `flagged_places` without a confidence."""
+    if confidence is None:
+        return flagged_places(alpha, m, includes_self=includes_self)
+    return confident_places(alpha, m, confidence)
+
+
+def confident_places(
+    alpha: float, m: NDArray[np.int64] | int, confidence: float
+) -> NDArray[np.int64]:
+    r"""Return the largest k for which the rate of false alarms is surely at most alpha.
+
+    Given the nominal rows, a row like these has one of the k most anomalous of m + 1 places
+    at a rate that is distributed, over the calibration rows, as
+
+    .. math:: \mathrm{Beta}(k, m + 1 - k)
+
+    for continuous statistics that are independent given the rows that are searched; ties
+    only lower it.
+
+    Parameters
+    ----------
+    alpha : float
+        In (0, 1).
+    m : ndarray or int
+        Calibration rows.
+    confidence : float
+        The probability, in (0, 1), with which the rate is at most alpha.
+
+    Returns
+    -------
+    k : ndarray
+        Of the shape of m; 0 where there is none.
+
+    References
+    ----------
+    .. [1] V. Vovk, "Conditional validity of inductive conformal predictors", ACML 2012.
+
+    Examples
+    --------
+    >>> confident_places(0.01, np.array([298, 299, 10_000]), 0.95)
+    array([ 0,  1, 84])
+    """
+    from scipy.special import betainc  # takes a moment, and is needed by few
+
+    # Beta(k, m + 1 - k) is at most alpha with a probability that falls as k grows.
+    low, m = np.zeros(np.shape(m), np.int64), np.asarray(m)
+    high = m + 1
+    while (is_open := high - low > 1).any():
+        middle = np.where(is_open, (low + high) // 2, 1)
+        is_sure = betainc(middle, np.maximum(m + 1 - middle, 1), alpha) >= confidence
+        low = np.where(is_open & is_sure & (m > 0), middle, low)
+        high = np.where(is_open & ~(is_sure & (m > 0)), middle, high)
+    return low
+
+
+def rows_for_confidence(alpha: float, confidence: float) -> int:
+    """Return the fewest calibration rows with which a row can be flagged.
+
+    Examples
+    --------
+    >>> rows_for_confidence(0.01, 0.95), rows_for_confidence(0.05, 0.9)
+    (299, 45)
+    """
+    about = math.ceil(math.log1p(-confidence) / math.log1p(-alpha))
+    near = np.arange(max(about - 1, 1), about + 2)  # whatever rounding did
+    return int(near[confident_places(alpha, near, confidence) > 0][0])
 
 
 def n_flagged_ranks(alpha: float, n: NDArray[np.int64] | int) -> NDArray[np.int64]:
@@ -181,7 +258,7 @@ def least_group(sizes: NDArray[np.int64], alpha: float) -> int:
 
 
 def choose_calibration(
-    learned: str | None, n_rows: int, n_features: int
+    learned: str | None, n_rows: int, n_features: int, confidence: float | None = None
 ) -> tuple[str, str]:
     """Return the calibration that ``"auto"`` stands for, and the reason in words.
 
@@ -192,12 +269,16 @@ def choose_calibration(
     n_rows : int
         Nominal rows.
     n_features : int
+    confidence : float, optional
+        What the promise for one nominal set is to hold with.
 
     Returns
     -------
     calibration : {"loo", "conformal"}
     reason : str
     """
+    if confidence is not None:
+        return "conformal", f"only that promises anything with confidence={confidence:g}"
     if learned is None:
         return "loo", "nothing is learned from the nominal rows"
     if learned == UNION_GRAPH:

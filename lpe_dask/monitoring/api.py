@@ -132,8 +132,9 @@ def drift(
     from lpe_dask.model import fitted_of  # scikit-learn comes with it
 
     fitted = fitted_of(model)
-    # The largest level that flags what the model flags.
-    offset = fitted.offset if fitted.has_groups else model.offset_
+    # The largest level that flags what the model flags; alpha with a confidence, too.
+    is_set = not fitted.has_groups and model.offset_ != fitted.limit
+    offset = model.offset_ if is_set else fitted.offset
     level = math.nextafter(offset, 0) if alpha is None else float(alpha)
     check_level("alpha", level)
     calibration = fitted.calibration.with_values(model.calibration_)

@@ -44,7 +44,7 @@ def written(value: Any, form: str = "plain") -> str:
     ----------
     value : object
         Of JSON.
-    form : {"plain", "count", "percent", "seconds", "bytes", "value"}
+    form : {"plain", "count", "percent", "level", "seconds", "bytes", "value"}
         Of numbers; "value": of a table, without separators, as they may be ids.
 
     Examples
@@ -72,6 +72,8 @@ def written(value: Any, form: str = "plain") -> str:
         return f"{value:.4g}"
     if form == "percent":
         return f"{value:.2%}".replace("%", " %")
+    if form == "level":
+        return f"{100 * value:.6g} %"
     if form == "seconds":
         return _in_units(value, _SECONDS, 2, "s")
     if form == "bytes":

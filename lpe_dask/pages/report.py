@@ -164,7 +164,7 @@ def _pictures(content: Content) -> dict[str, Markup | None]:
 
 def _up_to_alpha(content: Content) -> str:
     """Return the word for rows with p-values up to alpha."""
-    if content.at("fdr") is None:
+    if content.at("fdr") is None and content.at("confidence") is None:
         return "flagged"
     return f"with p ≤ {content.text('alpha')}"
 

@@ -127,6 +127,7 @@ def _read(manifest: Manifest, folder: str, url: str) -> Fitted:
         columns=columns_from_json(manifest.feature_names_in),
         n_dropped=manifest.n_dropped,
         offset=manifest.offset,
+        confidence=manifest.confidence,
         reference=stored.load(files, n_held),
         calibration=calibration,
         nominal_scores=StoredNominalScores(

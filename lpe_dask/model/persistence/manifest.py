@@ -166,7 +166,7 @@ class Manifest(_Section):
         Of `LPE`, but for ``anomaly_log_density``, which is a function. They may have been
         set after the fit.
     has_anomaly_log_density : bool
-    n_dropped, n_features_in, feature_names_in, offset
+    n_dropped, n_features_in, feature_names_in, offset, confidence
         As in `Fitted`, and names in a form for JSON.
     division : CalibrationSplit or GroupedSize
         Of the nominal rows that were not dropped.
@@ -201,6 +201,7 @@ class Manifest(_Section):
     n_features_in: PositiveInt
     feature_names_in: list[Any] | None
     offset: Annotated[float, Field(gt=0, le=1)]
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] | None = None
     division: Annotated[GroupedSize | CalibrationSplit, Field(union_mode="left_to_right")]
     statistic: Statistic
     categories: Categories | None
@@ -256,6 +257,8 @@ class Manifest(_Section):
         yield division.kind not in INCLUDES_SELF, "there is no such calibration"
         is_drawn = 1 <= division.n_calibration <= division.n_rows
         yield not is_drawn, "it draws no rows, or too many"
+        is_other = self.confidence is not None and division.kind != "conformal"
+        yield is_other, "confidence is for the conformal calibration"
         n_reference = sum(self.block_rows)
         yield not 1 <= n_reference < 2**31, "the blocks hold no rows, or too many"
         is_divided = n_reference == division.n_reference
@@ -307,6 +310,8 @@ class Manifest(_Section):
             names = self.pool.n_features_in, self.pool.feature_names_in
             is_other = names != (self.n_features_in, self.feature_names_in)
             yield is_other or self.pool.groups is not None, "the pool is of other columns"
+        is_shared = self.confidence is not None and "calibration" not in groups.own
+        yield is_shared, "confidence is for groups with their own calibration"
         yield from groups.problems(space)
 
     def _problems_of_columns(self) -> Iterator[tuple[bool, str]]:

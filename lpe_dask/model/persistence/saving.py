@@ -189,6 +189,7 @@ def _manifest_of(
         n_features_in=fitted.n_features,
         feature_names_in=names,
         offset=fitted.offset,
+        confidence=fitted.confidence,
         division=fitted.division,
         statistic=reference.shape.statistic,
         categories=fitted.categories,
