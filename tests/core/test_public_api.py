@@ -64,7 +64,8 @@ def test_signature__of_lpe():
         "categorical=None, alpha=0.05, algorithm='auto', "
         "max_p_error=0.01, recheck=None, calibration='auto', calibration_size=None, "
         "anomaly_log_density=None, missing='error', by=None, "
-        "own=('scale', 'neighbors', 'calibration'), small_groups='nan', random_state=None"
+        "own=('scale', 'neighbors', 'calibration'), small_groups='nan', confidence=None, "
+        "random_state=None"
     )
 
 

@@ -249,7 +249,8 @@ def test_arguments__may_be_none_where_that_is_the_default(name):
 def test_arguments__of_a_fit_are_those_that_have_no_name_of_their_own_in_score_files():
     named = set(inspect.signature(score_files).parameters)
 
-    assert set(HINTS) - set(get_type_hints(FitArguments)) == set(HINTS) & named == {"alpha"}
+    levels = {"alpha", "confidence"}
+    assert set(HINTS) - set(get_type_hints(FitArguments)) == set(HINTS) & named == levels
 
 
 def test_arguments__of_score_are_all_that_it_takes_by_name():
