@@ -87,7 +87,7 @@ nominal_or_model_options = _options(
         "--model",
         metavar="MODEL",
         help="Folder of a model that was saved, instead of --nominal and of the options "
-        "below that describe a model; `score` takes --alpha with it.",
+        "below that describe a model; `score` takes --alpha and --confidence with it.",
     ),
 )
 columns_options = _options(

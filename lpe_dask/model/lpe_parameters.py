@@ -388,7 +388,7 @@ def _confidence_contradictions(given: Any) -> Iterator[_Contradiction]:
         (
             "calibration", given.calibration in ("loo", "split"),
             "of which nothing is known for one nominal set: its statistics depend on each "
-            "other", "calibration='conformal', or 'auto', which then is that",
+            "other", "calibration='conformal', or 'auto', which then is that, to the fit",
         ),
         (
             "own", "calibration" not in given.own,
