@@ -126,6 +126,8 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
         f"in {summary['seconds']:.1f} s",
         f"{flagged} flagged at {decided}" + ("" if share is None else f" ({share:.2%})"),
     ]
+    if summary["output_rows"] == "flagged":
+        lines.append(f"{summary['written_rows']} rows are written")
     if summary["rows_nan"]:
         is_reason = summary["parameters"]["missing"] != "measure"
         missing = [of for of in summary["values"] if of["missing"] and is_reason][:3]
