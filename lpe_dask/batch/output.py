@@ -4,7 +4,7 @@
     OUT/_fit-<hex>/               rows that its fit has measured
     OUT/_run.json                 what the parts are made from
     OUT/part-00000.parquet, ...   the rows with p-value, statistic, flag, status
-    OUT/_scores.csv, .jsonl       the same rows in one file, where that is wanted
+    OUT/_scores.csv, .jsonl       the same rows in one file, if wanted
     OUT/_reasons.pqt              why the most anomalous rows are anomalous
     OUT/_summary.json             what was done; the output is complete
     OUT/_predecessor.json         what a replaced summary says of drift

@@ -357,7 +357,12 @@ def _flagged_rows(
     """Return some rows of a part, with their numbers in the input before the results."""
     numbers = pa.array(np.arange(first_row, first_row + len(table), dtype=np.int64))
     place = table.schema.get_field_index(RESULT_COLUMNS[0])
-    return table.add_column(place, ROW_NUMBER, numbers).filter(pa.array(is_written))
+    table = table.add_column(place, ROW_NUMBER, numbers)
+    try:
+        return table.filter(pa.array(is_written))
+    except pa.ArrowNotImplementedError:  # as of views of text, which can be sliced
+        rows = [table.slice(i, 1) for i in np.flatnonzero(is_written)]
+        return pa.concat_tables(rows or [table.slice(0, 0)])
 
 
 def _count_rows(part: Any) -> int:
