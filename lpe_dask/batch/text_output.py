@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, time
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -94,16 +94,19 @@ def _write_file(folder: PartFolder, kind: str) -> None:
                 if number == 0:
                     file.write(form.header(rows.schema_arrow.names).encode())
                 for batch in rows.iter_batches(_BATCH_ROWS, use_threads=False):
-                    file.write("".join(_lines(batch, form)).encode())
+                    file.write(b"".join(_lines(batch, form)))
             folder.lock.verify()
 
 
-def _lines(batch: pa.RecordBatch, form: _Form) -> list[str]:
-    """Return rows as text, each with the end of its line."""
+def _lines(batch: pa.RecordBatch, form: _Form) -> list[bytes]:
+    """Return rows as text, each with the end of its line.
+
+    As bytes: a Parquet file may have text that is no UTF-8, which a CSV then has, too.
+    """
     *before, end = form.row(batch.schema.names)
     columns = [pc.fill_null(_texts(of, form), form.missing) for of in batch.columns]
     pieces = [of for pair in zip(before, columns, strict=True) for of in pair]
-    lines: list[str] = _joined(*pieces, end).to_pylist()
+    lines: list[bytes] = _joined(*pieces, end).cast(pa.large_binary()).to_pylist()
     return lines
 
 
@@ -140,11 +143,16 @@ def _numbers(column: pa.Array, form: _Form) -> pa.Array:
 
 
 def _iso(column: pa.Array) -> pa.Array:
-    """Return dates and times as text of ISO 8601, with the offset of their zone."""
-    text = pc.replace_substring(column.cast(_TEXT), " ", "T", max_replacements=1)
-    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        text = pc.replace_substring_regex(text, r"([+-]\d\d)(\d\d)$", r"\1:\2")
-    return text
+    """Return dates and times as text of ISO 8601, in UTC (Z) where they have a zone.
+
+    Others than UTC would need a database of zones on each machine.
+    """
+    kind, end = column.type, ""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        column, end = column.cast(pa.int64()).cast(pa.timestamp(kind.unit)), "Z"
+    # Not in what Arrow says of a time that is out of range, with its number.
+    text = pc.replace_substring_regex(column.cast(_TEXT), r"^(\S*\d) (\d)", r"\1T\2")
+    return _joined(text, end)
 
 
 def _each(column: pa.Array, text: Callable[[Any], str]) -> pa.Array:
@@ -160,6 +168,8 @@ def _plain(value: Any) -> Any:
         return [_plain(of) for of in value]
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):
@@ -169,6 +179,11 @@ def _plain(value: Any) -> Any:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def _json_text(texts: pa.Array) -> pa.Array:
+    codes = texts.cast(pa.large_binary())
+    return _each(codes, lambda value: _json(value.decode(errors="replace")))
 
 
 def _csv_text(texts: pa.Array) -> pa.Array:
@@ -202,7 +217,7 @@ _FORMS = {
         "_scores.csv", "", r"\1inf", _csv_text, _csv_text, _csv_header, _csv_row
     ),
     "jsonl": _Form(
-        "_scores.jsonl", "null", r'"\1Infinity"', lambda texts: _each(texts, _json),
-        lambda texts: texts, lambda names: "", _json_row,
+        "_scores.jsonl", "null", r'"\1Infinity"', _json_text, lambda texts: texts,
+        lambda names: "", _json_row,
     ),
 }  # fmt: skip

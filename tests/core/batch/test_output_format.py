@@ -32,8 +32,8 @@ WRITTEN = {
     "time32[ms]": "04:05:06.789", "time64[us]": "04:05:06.789000",
     "time64[ns]": "04:05:06.789000000",
     "timestamp[ms]": "2026-02-03T04:05:06.789",
-    "timestamp[us, tz=Europe/Zurich]": "2026-02-03T05:05:06.789000+01:00",
-    "timestamp[ns, tz=+05:30]": "2026-02-03T09:35:06.789000000+05:30",
+    "timestamp[us, tz=Europe/Zurich]": "2026-02-03T04:05:06.789000Z",
+    "timestamp[ns, tz=+05:30]": "2026-02-03T04:05:06.789000000Z",
     "duration[s]": 3, "duration[ns]": Decimal("3.000000000"), "double": None,
 }  # fmt: skip
 
@@ -68,7 +68,8 @@ def lines_of(table, kind):
     """Rows of a table as a format has them: its text, without a line of names."""
     form = text_output._FORMS[kind]
     batches = table.to_batches(max_chunksize=2)
-    return "".join(line for of in batches for line in text_output._lines(of, form))
+    lines = [line for of in batches for line in text_output._lines(of, form)]
+    return b"".join(lines).decode(errors="surrogateescape")
 
 
 def parsed(text):
@@ -182,7 +183,7 @@ def test_formats__have_each_type(kind, value):
 def test_formats__have_what_is_in_lists_and_structs():
     inner = {
         "number": math.nan, "far": -math.inf,
-        "time": pd.Timestamp("2026-02-03T04:05", tz="UTC"),
+        "time": pd.Timestamp("2026-02-03T05:05", tz="Europe/Zurich"),
         "bytes": b"\xff", "none": None, "list": [{"deep": 1.5}], "text": "=x",
     }  # fmt: skip
     table = pa.table({"c": pa.array([inner])})
@@ -190,11 +191,23 @@ def test_formats__have_what_is_in_lists_and_structs():
     (line,) = lines_of(table, "jsonl").split("\n")[:-1]
 
     expected = {
-        "number": None, "far": "-Infinity", "time": "2026-02-03T04:05:00+00:00",
+        "number": None, "far": "-Infinity", "time": "2026-02-03T04:05:00Z",
         "bytes": "ff", "none": None, "list": [{"deep": 1.5}], "text": "=x",
     }  # fmt: skip
     assert json.loads(line) == {"c": expected}
     assert json.loads(parsed(lines_of(table, "csv"))[0][0]) == expected
+
+
+def test_formats__have_text_that_is_no_utf_8_and_times_out_of_range():
+    """Parquet carries both over."""
+    text = pa.array([b"=\xff"], pa.binary()).view(pa.string())
+    table = pa.table({"text": text, "time": pa.array([2**62]).view(pa.timestamp("s"))})
+
+    ((cell, time),) = parsed(lines_of(table, "csv"))
+
+    assert cell.encode(errors="surrogateescape") == b"'=\xff"
+    assert time == f"<value out of range: {2**62}>"
+    assert json.loads(lines_of(table, "jsonl")) == {"text": "=\ufffd", "time": time}
 
 
 # Files
