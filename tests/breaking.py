@@ -92,6 +92,7 @@ class Case:
 
 SAVED = {"model": MODEL, "level": "alpha = 0.1", "n_neighbors": 3, "nominal": "nominal"}
 DECIDED = SAVED | {"level": "fdr = 0.4"}
+TO_ACT_ON = {"level": 'fdr = 0.4\nrows = "flagged"\nformat = "csv"'}
 UNDATED = SAVED | {"output": "out"}
 
 
@@ -165,7 +166,8 @@ class Place:
 
 
 def parts_in(out):
-    return {path.name: path.read_bytes() for path in sorted(out.glob("part-*"))}
+    paths = sorted([*out.glob("part-*"), *out.glob("_scores.*")])
+    return {path.name: path.read_bytes() for path in paths}
 
 
 def at(point, breaks):

@@ -6,7 +6,7 @@ import datetime
 import logging
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from lpe_dask.batch.job import Job, ModelSection, NominalSection, ScoreSection, Source
 from lpe_dask.batch.resume import next_job
@@ -86,6 +86,8 @@ def score_files(
     private: Sequence[str] | None = None,
     report: bool = True,
     csv: Mapping[str, Any] | None = None,
+    rows: Literal["all", "flagged"] = "all",
+    format: Literal["parquet", "csv", "jsonl"] = "parquet",  # noqa: A002 - as in jobs
     **arguments: Unpack[FitArguments],
 ) -> dict[str, Any]:
     """Score the rows of a table in files, write them with their p-values, return a summary.
@@ -130,6 +132,13 @@ def score_files(
         Make a page about the run: see `report`.
     csv : dict, optional
         How CSV files are read: see `score`.
+    rows : {"all", "flagged"}, default="all"
+        "flagged": write only rows that are flagged and rows without a p-value, with their
+        ``row_number`` in ``data``, from 0. The summary counts all rows.
+    format : {"parquet", "csv", "jsonl"}, default="parquet"
+        Whether to write the same rows to one file, too: ``_scores.csv``, in which text that
+        a spreadsheet would run as a formula begins with an apostrophe, or, as lines of
+        JSON, ``_scores.jsonl``.
     **arguments
         Of `LPE`; none with ``model``. The columns in ``by`` are read besides ``columns``.
 
@@ -176,7 +185,7 @@ def score_files(
         data, output, nominal=nominal, model=model, columns=columns, exclude=exclude,
         keep=keep, alpha=alpha, confidence=confidence, fdr=fdr,
         check_calibration=check_calibration, private=private, report=report, csv=csv,
-        **arguments,
+        rows=rows, format=format, **arguments,
     )  # fmt: skip
     return Run.prepare(job, "replace" if overwrite else "refuse").execute()
 
@@ -197,6 +206,8 @@ def score_job(
     private: Sequence[str] | None = None,
     report: bool = True,
     csv: Mapping[str, Any] | None = None,
+    rows: str = "all",
+    format: str = "parquet",  # noqa: A002
     **arguments: Any,
 ) -> Job:
     """Return the job that `score_files` does.
@@ -224,8 +235,9 @@ def score_job(
     score = ScoreSection.model_construct(
         data=_sources(data), columns=columns, exclude=exclude, keep=keep,
         output=fspath(output), alpha=alpha, confidence=confidence, fdr=fdr,
-        private=private, report=report,
+        private=private, report=report, rows=rows, format=format,
     )  # fmt: skip
+    score.check_form()
     return job.model_copy(update={"score": score})
 
 

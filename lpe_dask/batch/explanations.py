@@ -25,7 +25,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask.batch.fingerprint import read_fingerprint
-from lpe_dask.batch.output import REASONS_NAME, RESULT_COLUMNS, reserved_output
+from lpe_dask.batch.output import (
+    REASONS_NAME,
+    RESULT_COLUMNS,
+    ROW_NUMBER,
+    reserved_output,
+)
 from lpe_dask.batch.part_stats import top_anomalies
 from lpe_dask.batch.row_selection import take
 from lpe_dask.batch.summary import read_summary
@@ -99,14 +104,14 @@ class ExplanationInput:
         is_flagged = top["is_flagged"].to_numpy()
         rows = [
             {
-                "part": self.labels[part][0], "row": self.labels[part][1] + int(place),
+                "part": self.labels[part][0], "row": self.labels[part][1] + int(row),
                 "id_columns": {_label(k): _plain(value) for k, value in kept[i].items()},
                 "q_value": None if q_values is None else _plain(q_values[i]),
                 "is_anomaly": bool(is_flagged[i]),
                 **of_row,
             }
-            for i, (part, place, of_row) in enumerate(
-                zip(parts, places, _row_sections(explanation), strict=True)
+            for i, (part, row, of_row) in enumerate(
+                zip(parts, top["row"], _row_sections(explanation), strict=True)
             )
         ]  # fmt: skip
         first = Counter(
@@ -297,12 +302,12 @@ def has_explanations(output: str, top: int) -> bool:
     reasons = _stored(output)
     if summary["reasons"]["reason"] == ALL_PRIVATE:
         raise ValueError(f"no reasons of {output} can be shown: {ALL_PRIVATE}.")
-    n_measured = summary["rows"] - summary["rows_nan"]
-    if n_measured == 0:
-        raise ValueError(f"no row of {output} has a p-value: there is nothing to explain.")
+    n_written = summary.get("written_rows", summary["rows"]) - summary["rows_nan"]
+    if n_written == 0:
+        raise ValueError(f"no row in {output} has a p-value: there is nothing to explain.")
     if reasons is None:
         return False
-    return reasons.groupby(["part", "row"]).ngroups >= min(top, n_measured)
+    return reasons.groupby(["part", "row"]).ngroups >= min(top, n_written)
 
 
 def _stored(output: str) -> pd.DataFrame | None:
@@ -326,7 +331,10 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
             f"(--top), or score the rows again."
         )
     table, rows = model.open_table(url, fingerprint.settings["columns"])
-    kept = table.select(table.columns[: table.columns.index(RESULT_COLUMNS[0])])
+    names = table.columns[: table.columns.index(RESULT_COLUMNS[0])]
+    if summary.get("output_rows") == "flagged":
+        names.remove(ROW_NUMBER)
+    kept = table.select(names)
     private = summary["reasons"]["private_columns"]
     scored = ExplanationInput(rows, kept, table.part_labels(), None, private)
     _, file = scored.explain(model, _top_anomalies(table, model, top), None)
@@ -348,6 +356,7 @@ def _top_anomalies(table: FileTable, model: Fitted, n_rows: int) -> pd.DataFrame
 def _top_of_part(number: int, part: Any, *, graph: str, n_rows: int) -> pd.DataFrame:
     columns = part.read(list(RESULT_COLUMNS)).to_pandas()
     is_flagged = columns.pop(RESULT_COLUMNS[2]).fillna(False).astype(bool)
-    columns = columns.astype(float).assign(part=number, place=np.arange(len(columns)))
+    places = np.arange(len(columns))
+    columns = columns.astype(float).assign(part=number, place=places, row=places)
     columns["is_flagged"] = is_flagged
     return top_anomalies(columns, graph, n_rows)

@@ -31,6 +31,8 @@ _SETTING_NAMES = {
     "alpha": "alpha",
     "fdr": "fdr",
     "csv": "how CSV files are read",
+    "rows": "which rows are written",
+    "format": "the format of the output",
     "n_parts": "the partitions of the input",
     "versions": "the versions of lpe_dask and Dask",
 }

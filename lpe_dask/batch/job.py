@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from dask.utils import parse_bytes
 from pydantic import (
@@ -212,6 +212,10 @@ class ScoreSection(_FeatureSection):
         Whether a page about the run is made.
     private : sequence, optional
         Columns that are in no reasons.
+    rows : {"all", "flagged"}
+        Which rows are written; those without a p-value always are.
+    format : {"parquet", "csv", "jsonl"}
+        Whether the rows are written to one file, too.
     """
 
     data: _Sources = _key(_SOURCES, '"in/{date}/*.parquet"', ...)
@@ -225,6 +229,24 @@ class ScoreSection(_FeatureSection):
     fdr: float | None = _key(_LEVEL, "0.1", gt=0, lt=1)
     report: bool = _key(_SWITCH, "false", default=True)
     private: _Names | None = _key(_NAMES, '["name", "birth_date"]', min_length=1)
+    rows: Literal["all", "flagged"] = _key('"all" or "flagged"', '"flagged"', "all")
+    format: Literal["parquet", "csv", "jsonl"] = _key(
+        '"parquet", "csv" or "jsonl"', '"csv"', "parquet"
+    )
+
+    def check_form(self) -> None:
+        """Raise ValueError if ``rows`` or ``format`` has another value, as by a call."""
+        for name in ("rows", "format"):
+            known, value = type(self).model_fields[name], getattr(self, name)
+            if value not in get_args(known.annotation):
+                raise ValueError(value_problem(name, value, known))
+
+    @property
+    def form_setting(self) -> dict[str, Any]:
+        """What the output has, to compare runs; nothing if by default."""
+        known = type(self).model_fields
+        given = {"rows": self.rows, "format": self.format}
+        return {key: of for key, of in given.items() if of != known[key].default}
 
 
 class DriftSection(Section):

@@ -4,6 +4,7 @@
     OUT/_fit-<hex>/               rows that its fit has measured
     OUT/_run.json                 what the parts are made from
     OUT/part-00000.parquet, ...   the rows with p-value, statistic, flag, status
+    OUT/_scores.csv, .jsonl       the same rows in one file, if wanted
     OUT/_reasons.pqt              why the most anomalous rows are anomalous
     OUT/_summary.json             what was done; the output is complete
     OUT/_predecessor.json         what a replaced summary says of drift
@@ -57,14 +58,18 @@ PENDING = "_undecided"
 #: Columns that a run adds to those of the input.
 RESULT_COLUMNS: tuple[str, ...] = ("p_value", "statistic", "is_anomaly")
 
+#: The column of the number of a row in the input, from 0, where only some are written.
+ROW_NUMBER = "row_number"
+
 #: What runs write and replace; what may be there before the first part; and what they need
 #: only until they have finished, except for the lock.
 _OUTPUT_FILES = re.compile(
     r"part-\d{5,}\.parquet|_(summary|run)\.json|_undecided|_reasons\.pqt|_report\.html"
+    r"|_scores\.(csv|jsonl)"
 )
 _BEFORE_FIRST_PART = re.compile(
     r"_(lock|predecessor)\.json|_fit-[0-9a-f]+"
-    r"|\.+(part-|_(summary|run|lock|predecessor|reasons|report)).*\.tmp"
+    r"|\.+(part-|_(summary|run|lock|predecessor|reasons|report|scores)).*\.tmp"
 )
 _TEMPORARY = re.compile(
     rf"(?!_(lock|predecessor)\.json)({_BEFORE_FIRST_PART.pattern})|_undecided|_run\.json"

@@ -23,6 +23,7 @@ N_EXPLAINED = 50
 #: The columns of the most anomalous rows.
 _TOP_TYPES = {
     "part": int, "place": int, "p_value": float, "statistic": float, "is_flagged": bool,
+    "row": int,
 }  # fmt: skip
 
 #: Counts over all rows of a part.
@@ -70,7 +71,8 @@ class PartStats:
     statuses : ndarray of shape (n_statuses,)
         How many rows have each of `RowStatus.NAMES`.
     top : DataFrame
-        As `top_anomalies` gives them.
+        As `top_anomalies` gives them, of rows that are written; ``row`` is the place in
+        the file of the part, where ``place`` is that in the input.
     groups : GroupCounts, optional
         Where rows are divided into groups, and only until a part is written: its metadata
         has them then, and `PartFolder.group_counts` adds them up.
@@ -100,6 +102,7 @@ class PartStats:
         codes: NDArray[np.integer] | None = None,
         *,
         watched: GroupBins | None = None,
+        only_flagged: bool = False,
     ) -> PartStats:
         """Return the statistics of the rows of a part.
 
@@ -119,6 +122,8 @@ class PartStats:
             divided into groups.
         watched : GroupBins, optional
             In which p-values of groups are counted to test these for drift.
+        only_flagged : bool, default=False
+            Whether only flagged rows, and those without a p-value, are written.
         """
         counts = {
             "rows": len(p_values),
@@ -126,9 +131,10 @@ class PartStats:
             "flagged": int(is_flagged.sum()),
         }
         places = np.arange(len(p_values))
-        of_rows = (part, places, p_values, statistic, is_flagged)
-        rows = pd.DataFrame(dict(zip(_TOP_TYPES, of_rows, strict=True)))
-        top = top_anomalies(rows, graph)
+        rows = np.cumsum(is_flagged | np.isnan(p_values)) - 1 if only_flagged else places
+        of_rows = (part, places, p_values, statistic, is_flagged, rows)
+        written = pd.DataFrame(dict(zip(_TOP_TYPES, of_rows, strict=True)))
+        top = top_anomalies(written[is_flagged] if only_flagged else written, graph)
         groups = None
         if codes is not None:
             groups = GroupCounts.of(codes, p_values, is_flagged, bins.alpha)
@@ -165,7 +171,8 @@ class PartStats:
         """Return the object of `as_json`, by the keys that are known; or raise."""
         counts = {name: int(content["counts"][name]) for name in _COUNTS}
         arrays = {name: np.array(content[name], np.int64) for name in _COUNTED}
-        top = pd.DataFrame({name: content["top"][name] for name in _TOP_TYPES})
+        of_top = {"row": content["top"]["place"]} | content["top"]  # earlier ones wrote all
+        top = pd.DataFrame({name: of_top[name] for name in _TOP_TYPES})
         known = content.get("groups")
         groups = None if known is None else GroupCounts.from_json(known)
         known = content.get("watched")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.batch.group_counts import GroupCounts
-from lpe_dask.batch.output import PENDING, RESULT_COLUMNS, list_names
+from lpe_dask.batch.output import PENDING, RESULT_COLUMNS, ROW_NUMBER, list_names
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.pvalues import Adjustment
 from lpe_dask.storage import (
@@ -177,6 +177,7 @@ class PartFolder:
 
 def part_writes(
     kept: FileTable,
+    schema: pa.Schema,
     statistic: da.Array,
     p_values: da.Array,
     values: Sequence[Delayed] | None,
@@ -185,6 +186,8 @@ def part_writes(
     folder: PartFolder,
     made_from: Sequence[str],
     numbers: Sequence[int],
+    *,
+    first_rows: Sequence[int | None],
 ) -> list[Delayed]:
     """Return one task for each of some partitions, which writes its part; gives its stats.
 
@@ -192,6 +195,8 @@ def part_writes(
     ----------
     kept : FileTable
         The columns to carry over.
+    schema : pyarrow.Schema
+        As `part_schema` gives it.
     statistic, p_values : dask array of shape (n_rows,)
         In the same partitions.
     values : sequence of Delayed, optional
@@ -206,8 +211,11 @@ def part_writes(
         What decides about each part.
     numbers : sequence of int
         Of the partitions to write.
+    first_rows : sequence of int or None
+        For each partition the number of its first row, if only flagged rows are written,
+        and those without a p-value, with their numbers. None: all rows, without numbers.
     """
-    schema = to_task(part_schema(kept), "lpe-schema")
+    schema = to_task(schema, "lpe-schema")
     of_rows = to_task(stats_of, "lpe-part-stats")
     limits = [to_task(limit, "lpe-group-limits")] if isinstance(limit, LocalValue) else []
     below = limits[0].key if limits else limit
@@ -215,7 +223,7 @@ def part_writes(
     tasks = (
         (
             _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), counts[i],
-            below, of_rows.key, schema.key, folder, made_from[i], i,
+            below, of_rows.key, schema.key, folder, made_from[i], i, first_rows[i],
         )
         for i in numbers
     )  # fmt: skip
@@ -231,6 +239,8 @@ def decision_writes(
     folder: PartFolder,
     made_from: Sequence[str],
     numbers: Sequence[int],
+    *,
+    first_rows: Sequence[int | None],
 ) -> list[Delayed]:
     """Return one task for each of some undecided parts, which decides; gives its stats.
 
@@ -244,13 +254,13 @@ def decision_writes(
         `PartStats.of` with bins and graph.
     folder : PartFolder
         To write to; the undecided parts are in its `PartFolder.pending`.
-    made_from, numbers : sequence
+    made_from, numbers, first_rows : sequence
         As for `part_writes`.
     """
     entered = to_task(adjustment, "lpe-adjustment")
     of_rows = to_task(stats_of, "lpe-part-stats")
     further = (entered.key, fdr, of_rows.key, folder)
-    tasks = ((_decide_part, *further, made_from[i], i) for i in numbers)
+    tasks = ((_decide_part, *further, made_from[i], i, first_rows[i]) for i in numbers)
     return new_tasks("decide", tasks, [entered, of_rows])
 
 
@@ -261,18 +271,25 @@ def undecided_p_values(folder: PartFolder) -> da.Array:
     return new_array("undecided", tasks, (), chunks, np.empty(0))
 
 
-def part_schema(kept: FileTable) -> pa.Schema:
+def row_counts(kept: FileTable) -> list[Delayed]:
+    """Return one task for each partition, which counts its rows by reading a column."""
+    return new_tasks("count", ((_count_rows, part) for part in kept.parts))
+
+
+def part_schema(kept: FileTable, *, only_flagged: bool) -> pa.Schema:
     """Return the schema of all parts: columns to carry over, then the results.
 
-    It gives pandas the index of the one table that the parts are together. Statuses are
-    left out where the name of their column is carried over.
+    It gives pandas the index of the one table that the parts are together; none instead of
+    a range where only flagged rows are written, whose numbers a column has that is not in
+    the schema. Statuses are left out where the name of their column is carried over.
     """
     has_status = RowStatus.COLUMN not in kept.schema.names
     none = _NO_RESULTS if has_status else _NO_RESULTS.drop(columns=RowStatus.COLUMN)
     results = pa.Schema.from_pandas(none, preserve_index=False)
     if has_status:
         results = results.set(len(results) - 1, pa.field(RowStatus.COLUMN, _STATUS_TYPE))
-    said, index = kept.schema.pandas_metadata or {}, kept.index
+    said = kept.schema.pandas_metadata or {}
+    index = None if only_flagged else kept.index
     names = said.get("column_indexes", [])
     for_pandas = {
         **results.pandas_metadata,
@@ -310,6 +327,7 @@ def _write_part(
     folder: PartFolder,
     made_from: str,
     number: int,
+    first_row: int | None,
 ) -> PartStats:
     is_nan = np.isnan(p_value)
     fields = [*schema][: schema.get_field_index(RESULT_COLUMNS[0])]
@@ -332,8 +350,28 @@ def _write_part(
     table = pa.table(columns, schema)
     if limit is None and groups is not None:
         table = table.append_column(_GROUPS, pa.array(groups))
+    if first_row is not None:
+        table = _flagged_rows(table, is_flagged | is_nan, first_row)
     folder.publish(number, table, stats, made_from)
     return stats.without_groups()
+
+
+def _flagged_rows(
+    table: pa.Table, is_written: NDArray[np.bool_], first_row: int
+) -> pa.Table:
+    """Return some rows of a part, with their numbers in the input before the results."""
+    numbers = pa.array(np.arange(first_row, first_row + len(table), dtype=np.int64))
+    place = table.schema.get_field_index(RESULT_COLUMNS[0])
+    table = table.add_column(place, ROW_NUMBER, numbers)
+    try:
+        return table.filter(pa.array(is_written))
+    except pa.ArrowNotImplementedError:  # as of views of text, which can be sliced
+        rows = [table.slice(i, 1) for i in np.flatnonzero(is_written)]
+        return pa.concat_tables(rows or [table.slice(0, 0)])
+
+
+def _count_rows(part: Any) -> int:
+    return len(part.read(part.schema.names[:1]))
 
 
 def _typed(column: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArray:
@@ -357,6 +395,7 @@ def _decide_part(
     folder: PartFolder,
     made_from: str,
     number: int,
+    first_row: int | None,
 ) -> PartStats:
     table = _read_undecided(folder, number)
     before, groups = PartStats.from_json(json.loads(table.schema.metadata[_KEY])), None
@@ -373,6 +412,8 @@ def _decide_part(
     decided = pa.array(is_flagged, mask=is_nan)
     table = table.set_column(place, table.schema.field(place), decided)
     table = table.append_column(Q_VALUE, pa.array(q_value, mask=is_nan))
+    if first_row is not None:
+        table = _flagged_rows(table, is_flagged | is_nan, first_row)
     stats = stats_of(number, p_value, statistic, is_flagged, values, groups)
     folder.publish(number, table, stats, made_from)
     return stats.without_groups()

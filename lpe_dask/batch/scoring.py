@@ -18,13 +18,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
+from itertools import accumulate
 from typing import Any, NoReturn
 
 import dask
 from dask.delayed import Delayed
 
 from lpe_dask import dask_array as da
-from lpe_dask.batch import output, parts
+from lpe_dask.batch import output, parts, text_output
 from lpe_dask.batch.column_values import ColumnValues
 from lpe_dask.batch.drift_log import RunSeries
 from lpe_dask.batch.errors import RunError, input_errors_pass
@@ -34,6 +35,7 @@ from lpe_dask.batch.fingerprint import (
     Fingerprint,
     changed_files,
     check_unchanged,
+    digest,
     read_fingerprint,
 )
 from lpe_dask.batch.fit import Existing, Fit, source_of, uses_leave_one_out
@@ -108,6 +110,11 @@ class Scoring:
         return self.made_from.settings.get("confidence")
 
     @property
+    def only_flagged(self) -> bool:
+        """Whether only flagged rows are written, and those without a p-value."""
+        return self.given.rows == "flagged"
+
+    @property
     def given(self) -> ScoreSection:
         """What the job says about scoring."""
         assert self.job.score is not None
@@ -134,7 +141,8 @@ class Scoring:
             return False
         if self.folder("", earlier).missing():
             return False
-        return Folder(self.output).exists(output.SUMMARY_NAME)
+        names = [output.SUMMARY_NAME, *text_output.names_of(self.given.format)]
+        return all(map(Folder(self.output).exists, names))
 
     @contextmanager
     def reserved(self) -> Iterator[Lock]:
@@ -226,6 +234,8 @@ def prepare_scoring(
     results = [*output.RESULT_COLUMNS]
     if given.fdr is not None:
         results.append(parts.Q_VALUE)
+    if given.rows == "flagged":
+        results.append(output.ROW_NUMBER)
     kept = select_carried_columns(table, given.keep, results)
     if RowStatus.COLUMN in kept.schema.names:
         logger.warning(
@@ -246,7 +256,8 @@ def prepare_scoring(
     }
     if confidence is not None:
         settings["confidence"] = float(confidence)
-    made_from = Fingerprint(table.files.stamps, settings | job.csv_setting)
+    settings |= job.csv_setting | given.form_setting
+    made_from = Fingerprint(table.files.stamps, settings)
     overwrite = existing == "replace"
     scoring = Scoring(rows, kept, url, made_from, overwrite, job)
     if not scoring.is_finished():
@@ -334,7 +345,10 @@ def execute_scoring(
         _prepare_output(scoring, series)
         of_watched = None if watched is None else watched.bins
         graph = model.calibration.graph
-        stats_of = partial(PartStats.of, bins, graph, watched=of_watched)
+        stats_of = partial(
+            PartStats.of, bins, graph,
+            watched=of_watched, only_flagged=scoring.only_flagged,
+        )  # fmt: skip
         stats, adjusted = _write(scoring, folder, (*blocks, values), stats_of, model, steps)
         total = PartStats.merge(stats, graph)
         _warn_if_fdr_unreliable(scoring, model, total)
@@ -343,6 +357,7 @@ def execute_scoring(
         if model.groups is not None:
             groups = folder.group_counts(len(model.groups.n_rows))
         check_unchanged(scoring.kept, output.remove_output, scoring.output)
+        text_output.write(folder, scoring.given.format, steps)
         cut_off = None
         if adjusted is not None:
             largest = adjusted.cut_off(fdr)
@@ -354,6 +369,8 @@ def execute_scoring(
         certified = None if certificate is None else certificate.as_json()
         summary = score_summary(model, scoring.made_from, total, check, certified, steps)
         summary |= {
+            "output_rows": scoring.given.rows, "output_format": scoring.given.format,
+            "written_rows": _n_written(scoring, total),
             "fdr_cut_off": cut_off, "false_alarms": false_alarm_section(
                 model, n_measured, total.counts["flagged"], groups, fdr, cut_off,
                 scoring.confidence, scores_nominal_rows=scoring.scores_nominal_rows,
@@ -374,6 +391,11 @@ def execute_scoring(
     if scoring.given.report:
         make_page(scoring.output)
     return summary
+
+
+def _n_written(scoring: Scoring, total: PartStats) -> int:
+    counted = ("flagged", "rows_nan") if scoring.only_flagged else ("rows",)
+    return sum(total.counts[name] for name in counted)
 
 
 def _drift(
@@ -480,10 +502,14 @@ def _write(
     kept, fdr = scoring.kept, scoring.fdr
     measured = folder if fdr is None else folder.pending()
     measured.make()
-    schema = parts.part_schema(kept).serialize().to_pybytes().hex()
-    about = [schema, *map(str, scoring.rows.dtypes)]
+    schema = parts.part_schema(kept, only_flagged=scoring.only_flagged)
+    about = [schema.serialize().to_pybytes().hex(), *map(str, scoring.rows.dtypes)]
     is_exact = model.quality is None
     origins = scoring.made_from.part_digests(kept, about, is_exact=is_exact)
+    first_rows: Sequence[int | None] = [None] * folder.n_parts
+    if scoring.only_flagged and fdr is None:
+        first_rows = _first_rows(kept.known_sizes or compute(*parts.row_counts(kept)))
+        origins = [digest(of) for of in zip(origins, first_rows, strict=True)]
     known = measured.read_stats(origins)
     n_done = sum(of_part.counts["rows"] for of_part in known.values())
     rows = RowCount(
@@ -491,17 +517,28 @@ def _write(
         None if kept.n_rows is None else kept.n_rows - n_done,
     )  # fmt: skip
     limit = None if fdr is not None else model.group_limits or model.limit
-    write = partial(parts.part_writes, kept, *blocks, limit, stats_of)
+    write = partial(
+        parts.part_writes, kept, schema, *blocks, limit, stats_of, first_rows=first_rows
+    )
     with steps.timed("score"):
         stats = _write_missing_parts(measured, origins, known, write, rows)
     if fdr is None:
         return stats, None
     with steps.timed("decide"):
         (adjusted,) = compute(adjustment(parts.undecided_p_values(folder)))
-        decide = partial(parts.decision_writes, adjusted, fdr, stats_of)
+        if scoring.only_flagged:
+            first_rows = _first_rows([of.counts["rows"] for of in stats])
+        decide = partial(
+            parts.decision_writes, adjusted, fdr, stats_of, first_rows=first_rows
+        )
         origins = [scoring.made_from.run] * folder.n_parts  # all p-values decide
         known = folder.read_stats(origins)
         return _write_missing_parts(folder, origins, known, decide), adjusted
+
+
+def _first_rows(sizes: Sequence[int]) -> list[int]:
+    """Return the number of the first row of each partition in the whole table."""
+    return [0, *accumulate(sizes)][:-1]
 
 
 def _write_missing_parts(
@@ -545,7 +582,8 @@ def _reasons(
     folder.lock.verify()
     Folder(folder.url).remove_file(output.REASONS_NAME)  # of an interrupted run
     if total.top.empty:
-        return empty_section(model, private, "no row has a p-value")
+        what = "is flagged, and others are not written" if scoring.only_flagged else ""
+        return empty_section(model, private, f"no row {what or 'has a p-value'}")
     if {*scoring.made_from.settings["columns"]} <= {*private}:
         return empty_section(model, private, ALL_PRIVATE)
     q_values = None

@@ -32,6 +32,7 @@ from lpe_dask.cli.options import (
     model_options,
     names_option,
     nominal_or_model_options,
+    output_options,
     overwrite_option,
     pop_worker_options,
     report_option,
@@ -90,6 +91,7 @@ def cli() -> None:
 @model_options
 @check_option
 @names_option("--private", "A,B", "Columns that are in no reasons and not on the page.")
+@output_options
 @report_option
 @drift_option
 @overwrite_option

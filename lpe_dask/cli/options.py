@@ -129,6 +129,23 @@ report_option = click.option(
     show_default=False,
     help="Make no page about the run (OUT/_report.html).",
 )
+output_options = _options(
+    click.option(
+        "--rows",
+        type=click.Choice(["all", "flagged"]),
+        default="all",
+        help="Rows to write. flagged: those that are flagged or have no p-value, with "
+        "their row_number in DATA, from 0; all rows are counted.",
+    ),
+    click.option(
+        "--format",
+        type=click.Choice(["parquet", "csv", "jsonl"]),
+        default="parquet",
+        help="Write the rows to one file, too: OUT/_scores.csv, in which text that a "
+        "spreadsheet would run as a formula begins with an apostrophe, or "
+        "OUT/_scores.jsonl, lines of JSON.",
+    ),
+)
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace what an earlier run wrote."
 )

@@ -129,6 +129,8 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
         f"{flagged} flagged at {decided}" + ("" if share is None else f" ({share:.2%})"),
         *_false_alarm_lines(summary["false_alarms"]),
     ]
+    if summary["output_rows"] == "flagged":
+        lines.append(f"{summary['written_rows']} rows are written")
     if summary["rows_nan"]:
         is_reason = summary["parameters"]["missing"] != "measure"
         missing = [of for of in summary["values"] if of["missing"] and is_reason][:3]

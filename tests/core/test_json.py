@@ -44,6 +44,8 @@ data = "{date}.parquet"
 output = "full/{date}"
 fdr = 0.5
 private = ["secret"]
+rows = "flagged"
+format = "jsonl"
 [drift]
 """
 

@@ -17,6 +17,7 @@ from breaking import (
     DECIDED,
     MODEL,
     SAVED,
+    TO_ACT_ON,
     UNDATED,
     Case,
     Place,
@@ -42,7 +43,9 @@ CASES = {
     ),
     "resumed in its fit": Case(DECIDED, before=DECIDED, died_at=14),
     "resumed later": Case(DECIDED, before=DECIDED, died_at=36),
-    "overwritten": Case(DECIDED, before=SAVED | {"n_neighbors": 4}, overwrite=True),
+    "overwritten": Case(
+        DECIDED | TO_ACT_ON, before=SAVED | {"n_neighbors": 4}, overwrite=True
+    ),
     "replaced": Case(UNDATED, before=UNDATED | {"data": "in/earlier"}, overwrite=True),
     "replayed": Case(UNDATED, before=UNDATED, overwrite=True),
 }

@@ -56,7 +56,9 @@ def test_merge__does_not_depend_on_how_rows_are_cut(table, graph):
         found = stats.missing, stats.unseen, stats.statuses
         np.testing.assert_equal(found, values_of(statistic))
     places = np.array(edges)[parts.top["part"]] + parts.top["place"]
-    pd.testing.assert_frame_equal(parts.top.assign(part=0, place=places), whole.top)
+    pd.testing.assert_frame_equal(
+        parts.top.assign(part=0, place=places, row=places), whole.top
+    )
 
 
 @given(scored(), st.sampled_from(["knn", "radius"]), st.integers(1, 5))

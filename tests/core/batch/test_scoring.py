@@ -133,6 +133,9 @@ def test_score_files__summary_says_what_was_done(tmp_path):
     assert summary == {
         "format": 1,
         "rows": 10,
+        "output_rows": "all",
+        "written_rows": 10,
+        "output_format": "parquet",
         "rows_nan": 0,
         "p_value_status": dict.fromkeys(RowStatus.NAMES, 0) | {"ok": 10},
         "nominal_rows": 40,

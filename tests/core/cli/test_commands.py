@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import dask
 import numpy as np
@@ -19,6 +20,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 import lpe_dask
 from calling import COMMAND, SCORE, THREADS, invoke, write_tables
+from lpe_dask.batch.job import ScoreSection
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.cli import commands, interrupts, outcome
 from lpe_dask.model.lpe_parameters import PARAMETERS
@@ -98,7 +100,11 @@ def test_score__offers_the_choices_of_the_library():
         if hasattr(option.type, "choices")
     }
 
-    assert choices == {
+    of_output = {
+        name: [*get_args(ScoreSection.model_fields[name].annotation)]
+        for name in ("rows", "format")
+    }
+    assert choices == of_output | {
         name: [choice or "none" for choice in known.choices]
         for name, known in PARAMETERS.items()
         if known.choices is not None
