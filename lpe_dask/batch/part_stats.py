@@ -171,8 +171,7 @@ class PartStats:
         """Return the object of `as_json`, by the keys that are known; or raise."""
         counts = {name: int(content["counts"][name]) for name in _COUNTS}
         arrays = {name: np.array(content[name], np.int64) for name in _COUNTED}
-        of_top = {"row": content["top"]["place"]} | content["top"]  # earlier ones wrote all
-        top = pd.DataFrame({name: of_top[name] for name in _TOP_TYPES})
+        top = pd.DataFrame({name: content["top"][name] for name in _TOP_TYPES})
         known = content.get("groups")
         groups = None if known is None else GroupCounts.from_json(known)
         known = content.get("watched")
