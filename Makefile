@@ -93,7 +93,7 @@ false-alarms: $(READY) ## simulate false alarms where scale or metric are learne
 	mkdir -p build
 	$(BIN)/python tests/false_alarms.py build/false-alarms.csv $(ARGS)
 
-# Ten minutes; ARGS="--sets 4000" draws more nominal sets.
+# Some minutes; ARGS="--sets 4000" draws more nominal sets.
 promises: $(READY) ## simulate what is promised for one nominal set
 	$(BIN)/python tests/promises.py $(ARGS)
 	$(BIN)/python tests/shared_calibration.py $(ARGS)
