@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-full test-tools test-thorough test-oldest lifetimes chaos coverage \
-	lint bench finding paper false-alarms faults soak clean
+	lint bench finding paper false-alarms promises faults soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
@@ -92,6 +92,11 @@ paper: $(READY) ## repeat the paper's experiments and write docs/paper.md from t
 false-alarms: $(READY) ## simulate false alarms where scale or metric are learned
 	mkdir -p build
 	$(BIN)/python tests/false_alarms.py build/false-alarms.csv $(ARGS)
+
+# Some minutes; ARGS="--sets 4000" draws more nominal sets.
+promises: $(READY) ## simulate what is promised for one nominal set
+	$(BIN)/python tests/promises.py $(ARGS)
+	$(BIN)/python tests/shared_calibration.py $(ARGS)
 
 # An hour or two; ARGS="--seed 5 --count 100" draws others.
 faults: $(READY) ## put faults into the package, and tell which of them the tests notice
