@@ -97,6 +97,7 @@ false-alarms: $(READY) ## simulate false alarms where scale or metric are learne
 promises: $(READY) ## simulate what is promised for one nominal set
 	$(BIN)/python tests/promises.py $(ARGS)
 	$(BIN)/python tests/shared_calibration.py $(ARGS)
+	$(BIN)/python tests/bounded_alarms.py $(ARGS)
 
 # An hour or two; ARGS="--seed 5 --count 100" draws others.
 faults: $(READY) ## put faults into the package, and tell which of them the tests notice
