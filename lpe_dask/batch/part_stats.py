@@ -20,6 +20,10 @@ from lpe_dask.monitoring import GroupBins, PValueBins
 #: The most anomalous rows of an output that its summary explains.
 N_EXPLAINED = 50
 
+#: Of rows that are scored against each other, whose model is not saved: those of the list
+#: for a person to confirm, beside the reasons in the summary.
+N_EXPLAINED_NOMINAL = 200
+
 #: The columns of the most anomalous rows.
 _TOP_TYPES = {"part": int, "place": int, "p_value": float, "statistic": float}
 
@@ -98,6 +102,7 @@ class PartStats:
         codes: NDArray[np.integer] | None = None,
         *,
         watched: GroupBins | None = None,
+        n_top: int = N_EXPLAINED,
     ) -> PartStats:
         """Return the statistics of the rows of a part.
 
@@ -117,6 +122,8 @@ class PartStats:
             divided into groups.
         watched : GroupBins, optional
             In which p-values of groups are counted to test these for drift.
+        n_top : int
+            How many of the most anomalous rows.
         """
         counts = {
             "rows": len(p_values),
@@ -125,7 +132,7 @@ class PartStats:
         }
         places = np.arange(len(p_values))
         columns = {"place": places, "p_value": p_values, "statistic": statistic}
-        top = top_anomalies(pd.DataFrame({"part": part, **columns}), graph)
+        top = top_anomalies(pd.DataFrame({"part": part, **columns}), graph, n_top)
         groups = None
         if codes is not None:
             groups = GroupCounts.of(codes, p_values, is_flagged, bins.alpha)
@@ -135,14 +142,16 @@ class PartStats:
         return cls(counts, bins.count(p_values), *values, top, groups, of_watched)
 
     @classmethod
-    def merge(cls, some: Sequence[PartStats], graph: str) -> PartStats:
+    def merge(
+        cls, some: Sequence[PartStats], graph: str, n_top: int = N_EXPLAINED
+    ) -> PartStats:
         """Return the statistics of all rows of some parts, at least one, but for groups."""
         counts = {name: sum(of.counts[name] for of in some) for name in some[0].counts}
         arrays = {n: np.sum([getattr(of, n) for of in some], axis=0) for n in _COUNTED}
         rows = pd.concat([of.top for of in some], ignore_index=True)
         of_watched = [of.watched for of in some if of.watched is not None]
         watched = WatchedCounts.merge(of_watched) if of_watched else None
-        top = top_anomalies(rows, graph)
+        top = top_anomalies(rows, graph, n_top)
         return cls(counts, **arrays, top=top, watched=watched)
 
     def without_groups(self) -> PartStats:

@@ -118,6 +118,8 @@ class Fitted:
     source : str, optional
         Tells from what it was fitted, if a run has fitted it; of a model that was loaded,
         its identifier.
+    n_confirmed : int
+        Rows that a run has left out before the fit, as they are anomalies.
     """
 
     #: The warning about rows that were fitted, and come as new ones.
@@ -145,6 +147,7 @@ class Fitted:
     groups: FittedGroups | None = None
     pool: Fitted | None = None
     source: str | None = None
+    n_confirmed: int = 0
 
     @property
     def alpha(self) -> float:
