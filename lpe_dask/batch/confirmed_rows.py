@@ -9,12 +9,14 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
 from lpe_dask.batch.errors import JobKeyError
+from lpe_dask.batch.placeholders import shorten
 from lpe_dask.storage import Folder, redact
 from lpe_dask.tables import FileTable, LocatedRows
 
@@ -27,6 +29,9 @@ ROW, CHECKSUM, MARK = "row", "checksum", "is_anomaly_confirmed"
 _MARKS = dict.fromkeys(("true", "yes", "1", "x"), True) | dict.fromkeys(
     ("", "false", "no", "0"), False
 )
+
+#: The number of a row, which an integer of 64 bits holds.
+_NUMBER = re.compile("[0-9]{1,18}")
 
 #: Separators of columns that spreadsheets write.
 _SEPARATORS = ",;\t"
@@ -112,7 +117,8 @@ class ConfirmedRows:
                 f"{len(changed)} of the {len(self.numbers)} rows that {file} marks have "
                 f"other values in {table.place}, by their checksums: {_named(changed)}. "
                 f"Rows have changed or moved, files have come or gone, or the list is of "
-                f"other columns (now {', '.join(map(str, columns))}). {_REMEDY}"
+                f"other columns (now {shorten(', '.join(map(str, columns)), 150)}). "
+                f"{_REMEDY}"
             )
         logger.info(
             "left out %d of %d nominal rows, as confirmed anomalies (%s)",
@@ -162,7 +168,7 @@ def _lines(file: str, content: str) -> Iterator[tuple[int, int, str, bool]]:
         number, checksum, mark = ((line[n] or "").strip() for n in (ROW, CHECKSUM, MARK))
         if not (number or checksum or mark):
             continue  # below the last row of a spreadsheet
-        if not (number.isascii() and number.isdigit()):
+        if not _NUMBER.fullmatch(number):
             raise _refusal(
                 f"{where}: {ROW}={number[:80]!r} must be the number of a row, a whole "
                 f"number of at least 0, as it was written. Correct it."

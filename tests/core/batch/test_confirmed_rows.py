@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lpe_dask
-from interrupting import write_files
+from bands import flagged_band
+from interrupting import stop_run, write_files
 from lpe_dask.batch.api import fit_job
 from lpe_dask.batch.confirmed_rows import MARK, ConfirmedRows
 from lpe_dask.batch.explanations import explain_output
@@ -373,6 +374,7 @@ def _replace(old, new):
         (lambda: _replace('"x"', '"1.0"'), "line 7: is_anomaly_confirmed='1.0' must be"),
         (lambda: _replace('"0"', '"-1"'), "line 7: row='-1' must be the number of a row"),
         (lambda: _replace('"0"', '"1e3"'), "row='1e3' must be the number of a row"),
+        (lambda: _replace('"0"', f'"{2**70}"'), "must be the number of a row"),
         (lambda: _replace('"0"', '"2"'), "lines 3 and 7 of list.csv are about .* row, 2"),
     ],
 )
@@ -411,6 +413,24 @@ def test_score_files__refuses_marks_without_nominal_rows(nominal):
         lpe_dask.score_files("nominal", "out", columns=["x"], without_rows="list.csv")
     with pytest.raises(ValueError, match="without_rows cannot be combined"):
         lpe_dask.score_files("nominal", "out", model="model", without_rows="list.csv")
+
+
+def test_run__that_was_stopped_is_resumed_with_the_same_list_alone(nominal):
+    listed()
+    mark(ODD)
+    given = {"columns": MEASURED, "nominal": "nominal", "without_rows": "list.csv"} | PLAIN
+    lpe_dask.score_files("scored", "whole", keep=["id"], **given)
+    given |= {"data": "scored", "output": "out", "keep": ["id"]}
+    stop_run(2, **given)
+    stopped = read("list.csv")
+
+    mark(ODD[:2])
+    with pytest.raises(FileExistsError, match="differs in: the nominal rows, the model"):
+        lpe_dask.score_files(**given)
+    stopped.to_csv("list.csv", index=False)
+    lpe_dask.score_files(**given)
+
+    pd.testing.assert_frame_equal(pd.read_parquet("out"), pd.read_parquet("whole"))
 
 
 def test_commands__list_rows_and_leave_out_what_is_marked(nominal):
@@ -455,22 +475,45 @@ def test_job__names_the_list_and_is_fitted_again_when_it_changes(nominal, caplog
 
 # What it does to the promise
 
+ALPHA, N_SETS, N_NEW = 0.1, 40, 200
 
-def test_conformal__keeps_its_promise_with_a_share_of_anomalies_left():
-    """P(p <= a) <= a / (1 - e), also where anomalies are the least unusual rows."""
-    e, alpha, n, n_sets, n_new = 0.5, 0.1, 100, 60, 200
-    flagged = {0.0: 0, e: 0}
-    for seed in range(n_sets):
+
+def n_flagged(rows, new, seed):
+    """How many new rows a conformal model of some rows flags, of 40 for calibration."""
+    model = lpe_dask.LPE(
+        5, calibration="conformal", calibration_size=40, random_state=seed
+    ).fit(rows)
+    return int((model.score_samples(new) <= ALPHA).sum())
+
+
+def test_promise__is_kept_without_confirmed_anomalies_and_broken_by_trimming():
+    flagged = {"as it is": 0, "confirmed": 0, "trimmed": 0}
+    for seed in range(N_SETS):
         rng = np.random.default_rng(seed)
-        rows, new = rng.standard_normal((n, 2)), rng.standard_normal((n_new, 2))
-        is_odd = np.arange(n) < e * n
-        rows[is_odd] *= 0.05  # they take no place among large statistics
-        rows = rng.permutation(rows)
-        for share, some in ((e, rows), (0.0, rng.standard_normal((n, 2)))):
-            model = lpe_dask.LPE(5, calibration="conformal", random_state=seed).fit(some)
-            flagged[share] += int((model.score_samples(new) <= alpha).sum())
-    shares = {share: count / (n_sets * n_new) for share, count in flagged.items()}
+        is_odd = np.arange(100) >= 90
+        rows, new = rng.standard_normal((100, 2)), rng.standard_normal((N_NEW, 2))
+        rows[is_odd] += rng.choice([-9, 9], (10, 2)) * rng.uniform(1, 9, (10, 1))
+        listed = np.isin(np.arange(100), np.argsort(lpe_dask.score(rows))[:30])
+        for way, is_out in [
+            ("as it is", listed & ~listed), ("confirmed", listed & is_odd),
+            ("trimmed", listed),
+        ]:  # fmt: skip
+            flagged[way] += n_flagged(rows[~is_out], new, seed)
 
-    sampling = 4 * np.sqrt(alpha * (1 - alpha) * (1 / 50 + 1 / n_new) / n_sets)
-    assert shares[0.0] <= alpha + sampling
-    assert alpha + sampling < shares[e] <= alpha / (1 - e) + sampling
+    least, most = flagged_band(N_SETS, N_NEW, ALPHA, 40, 1e-4)
+    assert flagged["as it is"] < least, "anomalies hide what is unusual"
+    assert least <= flagged["confirmed"] <= most
+    assert flagged["trimmed"] > 1.5 * most
+
+
+def test_promise__is_larger_by_the_share_of_anomalies_that_are_left():
+    """P(p <= a) <= a / (1 - e), which anomalies reach that are less unusual than others."""
+    e, flagged = 0.5, 0
+    for seed in range(N_SETS):
+        rng = np.random.default_rng(seed)
+        rows, new = rng.standard_normal((100, 2)), rng.standard_normal((N_NEW, 2))
+        rows[: int(e * 100)] *= 0.05
+        flagged += n_flagged(rng.permutation(rows), new, seed)
+
+    assert flagged > flagged_band(N_SETS, N_NEW, ALPHA, 40, 1e-4)[1]
+    assert flagged <= flagged_band(N_SETS, N_NEW, ALPHA / (1 - e), 40, 1e-4)[1]
