@@ -352,9 +352,9 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
         stored = _stored(url)
         n_rows = 0 if stored is None else stored.groupby(["part", "row"]).ngroups
         raise ValueError(
-            f"{url} has the reasons of {n_rows} rows, and its "
-            f"model was not saved, or at a URL with a password. Lower top (--top), or run "
-            f"the job with a saved model (--model)."
+            f"{url} has the reasons of {n_rows} rows, and its model was not saved, or at a "
+            f"URL with a password. Lower top (--top), or run the job with a saved model "
+            f"(--model)."
         )
     model = ModelFolder(path).load()
     if model.source != fingerprint.settings["model"]:
@@ -400,7 +400,9 @@ def _list_to_confirm(
                 f"{sum(in_input.sizes)}, so it is unknown which are which. Score the rows "
                 f"again, all of them."
             )
-        hidden = {*map(str, columns), *summary["reasons"]["private_columns"]}
+        of_reasons = summary["reasons"]
+        measured = map(str, columns[: of_reasons["n_columns"]])
+        hidden = {*measured, *of_reasons["private_columns"]}
         kept = table.select(table.columns[: table.columns.index(RESULT_COLUMNS[0])])
         ids = scored.values(_identifying_columns(kept, hidden))
         checksums = in_input.checksums(columns)

@@ -198,6 +198,17 @@ def test_list__of_rows_without_a_p_value_is_refused():
         listed(out="o")
 
 
+def test_list__names_groups_as_reasons_do():
+    write_files(table(), "nominal", [0, 100, N_ROWS])
+    lpe_dask.score_files("nominal", "scored", columns=["x", "y"], by=["kind"], alpha=0.2)
+
+    lines = listed(3)
+
+    stored = explain_output("scored", 3)["id_columns"].unique()
+    assert lines["id_columns"].tolist() == stored.tolist()
+    assert "kind=" in stored[0]
+
+
 # Checksums
 
 _TEXT = st.text(max_size=5)
