@@ -88,6 +88,7 @@ def score_files(
     csv: Mapping[str, Any] | None = None,
     rows: Literal["all", "flagged"] = "all",
     format: Literal["parquet", "csv", "jsonl"] = "parquet",  # noqa: A002 - as in jobs
+    without_rows: str | PathLike[str] | None = None,
     **arguments: Unpack[FitArguments],
 ) -> dict[str, Any]:
     """Score the rows of a table in files, write them with their p-values, return a summary.
@@ -139,6 +140,9 @@ def score_files(
         Whether to write the same rows to one file, too: ``_scores.csv``, in which text that
         a spreadsheet would run as a formula begins with an apostrophe, or, as lines of
         JSON, ``_scores.jsonl``.
+    without_rows : str or path, optional
+        A list that `explain_output` has written (``confirm``): the rows of ``nominal`` that
+        it marks are left out.
     **arguments
         Of `LPE`; none with ``model``. The columns in ``by`` are read besides ``columns``.
 
@@ -185,7 +189,7 @@ def score_files(
         data, output, nominal=nominal, model=model, columns=columns, exclude=exclude,
         keep=keep, alpha=alpha, confidence=confidence, fdr=fdr,
         check_calibration=check_calibration, private=private, report=report, csv=csv,
-        rows=rows, format=format, **arguments,
+        rows=rows, format=format, without_rows=without_rows, **arguments,
     )  # fmt: skip
     return Run.prepare(job, "replace" if overwrite else "refuse").execute()
 
@@ -208,6 +212,7 @@ def score_job(
     csv: Mapping[str, Any] | None = None,
     rows: str = "all",
     format: str = "parquet",  # noqa: A002
+    without_rows: str | PathLike[str] | None = None,
     **arguments: Any,
 ) -> Job:
     """Return the job that `score_files` does.
@@ -226,11 +231,19 @@ def score_job(
     if model is not None:
         odd: dict[str, Any] = {"check_calibration": True} if check_calibration else {}
         odd |= {} if exclude is None else {"exclude": exclude}
+        odd |= {} if without_rows is None else {"without_rows": without_rows}
         check_not_with_model(model, nominal, arguments | odd)
+    if without_rows is not None and nominal is None:
+        raise ValueError(
+            f"without_rows={fspath(without_rows)!r} leaves rows out of the nominal ones, "
+            f"but none are given: rows would be scored against each other. Give nominal "
+            f"rows (nominal=, --nominal), or leave without_rows (--without-rows) out."
+        )
     checked_parameters(arguments, "score_files")
     job = fit_job(
         nominal, model, columns=columns, exclude=exclude,
-        check_calibration=check_calibration, csv=csv, **arguments,
+        check_calibration=check_calibration, csv=csv, without_rows=without_rows,
+        **arguments,
     )  # fmt: skip
     score = ScoreSection.model_construct(
         data=_sources(data), columns=columns, exclude=exclude, keep=keep,
@@ -249,6 +262,7 @@ def fit_job(
     exclude: list[Any] | tuple[Any, ...] | None = None,
     check_calibration: bool = False,
     csv: Mapping[str, Any] | None = None,
+    without_rows: str | PathLike[str] | None = None,
     **arguments: Any,
 ) -> Job:
     """Return the job that fits nominal rows and saves the model; as `score_job`."""
@@ -262,8 +276,9 @@ def fit_job(
     if nominal is None:
         return Job.model_construct(model=section, csv=options)
     rows = NominalSection.model_construct(
-        data=_sources(nominal), columns=columns, exclude=exclude
-    )
+        data=_sources(nominal), columns=columns, exclude=exclude,
+        without_rows=None if without_rows is None else fspath(without_rows),
+    )  # fmt: skip
     return Job.model_construct(nominal=rows, model=section, csv=options)
 
 

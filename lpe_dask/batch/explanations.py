@@ -3,16 +3,18 @@
 places --one task a partition--> rows, columns to carry over
        --explain--> OUT/_reasons.pqt, and the section of the summary
 
-A run explains 50 rows; `explain_output` shows them, or works out more from the output.
+A run explains 50 rows, or 200 where rows are scored against each other; `explain_output`
+shows them, or works out more from the output, or lists them for a person to confirm.
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +26,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lpe_dask.batch.confirmation_list import (
+    ConfirmationList,
+    input_of,
+    lines_to_confirm,
+)
 from lpe_dask.batch.fingerprint import read_fingerprint
 from lpe_dask.batch.output import (
     REASONS_NAME,
@@ -31,13 +38,16 @@ from lpe_dask.batch.output import (
     ROW_NUMBER,
     reserved_output,
 )
-from lpe_dask.batch.part_stats import top_anomalies
+from lpe_dask.batch.part_stats import N_EXPLAINED, top_anomalies
+from lpe_dask.batch.reason_texts import reasons_text
 from lpe_dask.batch.row_selection import take
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Explanation, Fitted, ModelFolder
-from lpe_dask.storage import MASK, Folder, Lock, redact_errors
-from lpe_dask.tables import FileTable
+from lpe_dask.storage import MASK, Folder, Lock, redact_errors, short_message
+from lpe_dask.tables import FileTable, LocatedRows, open_features
 from lpe_dask.tasks import compute, frame_tasks, new_tasks
+
+logger = logging.getLogger(__name__)
 
 #: Columns of a row in the summary, and characters of a text there.
 MAX_COLUMNS, MAX_CHARACTERS = 20, 200
@@ -105,7 +115,7 @@ class ExplanationInput:
         rows = [
             {
                 "part": self.labels[part][0], "row": self.labels[part][1] + int(row),
-                "id_columns": {_label(k): _plain(value) for k, value in kept[i].items()},
+                "id_columns": _labelled(kept[i]),
                 "q_value": None if q_values is None else _plain(q_values[i]),
                 "is_anomaly": bool(is_flagged[i]),
                 **of_row,
@@ -114,14 +124,15 @@ class ExplanationInput:
                 zip(parts, top["row"], _row_sections(explanation), strict=True)
             )
         ]  # fmt: skip
+        shown = rows[:N_EXPLAINED]
         first = Counter(
             row["columns"][0]["column"]
-            for row in rows
+            for row in shown
             if row["is_anomaly"] and row["columns"] and row["note"] is None
         )
         section = empty_section(model, self.private, None) | {
-            "rows": rows,
-            "flagged_rows": int(is_flagged.sum()),
+            "rows": shown,
+            "flagged_rows": sum(row["is_anomaly"] for row in shown),
             "top_columns": [{"column": name, "rows": n} for name, n in first.most_common()],
         }
         return section, reasons_file(explanation, rows)
@@ -134,7 +145,8 @@ class ExplanationInput:
         Columns with minima are objects: no partition makes floats of others.
         """
         keys, frame = frame_tasks(self.rows)
-        names = self._identifying_columns(model.n_features)
+        measured = map(str, self.rows.columns[: model.n_features])
+        names = _identifying_columns(self.kept, {*measured, *self.private})
         chosen = dict(iter(top.groupby("part")["place"]))
         tasks = (
             (take, keys[i], self.kept.parts[i], places.to_numpy(), names)
@@ -148,11 +160,11 @@ class ExplanationInput:
         order = np.argsort(np.concatenate([places.index for places in chosen.values()]))
         return values.iloc[order].reset_index(drop=True), [kept[i] for i in order]
 
-    def _identifying_columns(self, n_features: int) -> list[str]:
-        """Return the first columns to carry over that are neither measured nor private."""
-        measured = {*map(str, self.rows.columns[:n_features]), *self.private}
-        names = [*self.kept.index_columns, *map(str, self.kept.columns)]
-        return [name for name in names if name not in measured][:MAX_ID_COLUMNS]
+
+def _identifying_columns(kept: FileTable, hidden: set[str]) -> list[str]:
+    """Return the first columns to carry over that are neither measured nor private."""
+    names = [*kept.index_columns, *map(str, kept.columns)]
+    return [name for name in names if name not in hidden][:MAX_ID_COLUMNS]
 
 
 def empty_section(model: Fitted, private: Sequence[str], why: str | None) -> dict[str, Any]:
@@ -185,9 +197,7 @@ def reasons_file(explanation: Explanation, rows: Sequence[dict[str, Any]]) -> by
     n_columns = len(explanation.columns)
     lines = explanation.table(n_columns).reset_index(drop=True)
     names = pd.DataFrame([{name: row[name] for name in ("part", "row")} for row in rows])
-    names["id_columns"] = [
-        ", ".join(f"{k}={v}" for k, v in row["id_columns"].items()) for row in rows
-    ]
+    names["id_columns"] = [_id_text(row["id_columns"]) for row in rows]
     names = names.loc[names.index.repeat(n_columns)].reset_index(drop=True)
     lines["column"] = lines["column"].map(str)
     for name in ("value", "nominal_value"):
@@ -217,6 +227,14 @@ def _row_sections(explanation: Explanation) -> Iterator[dict[str, Any]]:
                 for of_column in lines.loc[[i]].to_dict("records")
             ],
         }
+
+
+def _labelled(kept: Mapping[str, Any]) -> dict[str, Any]:
+    return {_label(name): _plain(value) for name, value in kept.items()}
+
+
+def _id_text(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 def _label(name: str) -> str:
@@ -254,11 +272,13 @@ def explain_output(
     output: str | PathLike[str],
     top: int = 50,
     workers: AbstractContextManager[None] | None = None,
+    confirm: str | PathLike[str] | None = None,
 ) -> pd.DataFrame:
     """Return the reasons for the most anomalous rows of an output, which it then has.
 
-    A run gives those of 50 rows. For more, the model has to be saved, and the columns that
-    are measured have to be in the output; computes then.
+    A run gives those of 50 rows, or 200 where rows are scored against each other. For more,
+    the model has to be saved, and the columns that are measured have to be in the output;
+    computes then.
 
     Parameters
     ----------
@@ -269,6 +289,12 @@ def explain_output(
     workers : context manager, optional
         Entered, once the output is locked, to compute inside; not entered where the
         output has the reasons. None: computes with the scheduler that is active.
+    confirm : str or path, optional
+        A new CSV file for a person to mark which of the rows are anomalies, also of those
+        without reasons: ``row``, the number of the row in the input from 0; ``checksum``,
+        of its measured columns; ``p_value``, ``id_columns``, ``reasons``, and an empty
+        ``is_anomaly_confirmed``. `score_files` and fits leave out what is marked
+        (``without_rows``). Reads the input of the run.
 
     Returns
     -------
@@ -280,17 +306,25 @@ def explain_output(
     Raises
     ------
     FileNotFoundError
-        If there is no finished run.
+        If there is no finished run, or for ``confirm`` its input is gone.
+    FileExistsError
+        If ``confirm`` exists.
     ValueError
-        If the reasons of so many rows cannot be worked out from the output.
+        If the reasons of so many rows cannot be worked out from the output; for ``confirm``
+        if its input has changed.
     """
     if type(top) is not int or top < 1:
         raise ValueError(f"top={top!r} must be a whole number of at least 1.")
     url = fspath(output)
+    if confirm is not None:
+        return _list_to_confirm(url, top, workers, fspath(confirm))
     if not has_explanations(url, top):
         with reserved_output(url) as lock, workers or nullcontext():
             _work_out(url, read_summary(url), top, lock)
-    reasons = _stored(url)
+    return _first(_stored(url), top)
+
+
+def _first(reasons: pd.DataFrame | None, top: int) -> pd.DataFrame:
     assert reasons is not None
     number = reasons.groupby(["part", "row"], sort=False).ngroup()
     return reasons[number < top]
@@ -319,10 +353,12 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     """Write the reasons of so many rows into an output; computes."""
     fingerprint, path = read_fingerprint(url), summary["model"]
     if path is None or MASK in path or fingerprint is None:
+        stored = _stored(url)
+        n_rows = 0 if stored is None else stored.groupby(["part", "row"]).ngroups
         raise ValueError(
-            f"{url} has the reasons of {len(summary['reasons']['rows'])} rows, and its "
-            f"model was not saved, or at a URL with a password. Lower top (--top), or run "
-            f"the job with a saved model (--model)."
+            f"{url} has the reasons of {n_rows} rows, and its model was not saved, or at a "
+            f"URL with a password. Lower top (--top), or run the job with a saved model "
+            f"(--model)."
         )
     model = ModelFolder(path).load()
     if model.source != fingerprint.settings["model"]:
@@ -330,21 +366,71 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
             f"the model at {path} is not the one that {url} was scored with. Lower top "
             f"(--top), or score the rows again."
         )
-    table, rows = model.open_table(url, fingerprint.settings["columns"])
+    table, frame = model.open_table(url, fingerprint.settings["columns"])
     names = table.columns[: table.columns.index(RESULT_COLUMNS[0])]
     if summary.get("output_rows") == "flagged":
         names.remove(ROW_NUMBER)
     kept = table.select(names)
     private = summary["reasons"]["private_columns"]
-    scored = ExplanationInput(rows, kept, table.part_labels(), None, private)
-    _, file = scored.explain(model, _top_anomalies(table, model, top), None)
+    scored = ExplanationInput(frame, kept, table.part_labels(), None, private)
+    rows = _top_anomalies(table, model.calibration.graph, top)
+    _, file = scored.explain(model, rows, None)
     lock.verify()
     Folder(url).write(REASONS_NAME, file)
 
 
-def _top_anomalies(table: FileTable, model: Fitted, n_rows: int) -> pd.DataFrame:
+def _list_to_confirm(
+    url: str, top: int, workers: AbstractContextManager[None] | None, file: str
+) -> pd.DataFrame:
+    """Write the list for a person to mark, and return the reasons that it has; computes."""
+    to_write, summary = ConfirmationList.at(file, url), read_summary(url)
+    with reserved_output(url) as lock, workers or nullcontext():
+        try:
+            if not has_explanations(url, top):
+                _work_out(url, summary, top, lock)
+        except (ValueError, OSError) as error:
+            logger.info("some rows are listed without reasons: %s", short_message(error))
+        table, _ = open_features(url, [RESULT_COLUMNS[0]])
+        rows = _top_anomalies(table, summary["parameters"]["graph"], top)
+        if rows.empty:
+            raise ValueError(f"no row of {url} has a p-value: there is nothing to list.")
+        given, columns = input_of(url, summary)
+        parts = rows["part"].to_numpy()
+        starts = np.cumsum([0, *(table.known_sizes or ())])
+        numbers = (starts[parts] + rows["place"]).tolist()
+        in_input, scored = (LocatedRows.of(of, numbers) for of in (given, table))
+        if sum(in_input.sizes) != sum(scored.sizes):
+            raise ValueError(
+                f"{url} has {sum(scored.sizes)} rows, and its input "
+                f"{sum(in_input.sizes)}, so it is unknown which are which. Score the rows "
+                f"again, all of them."
+            )
+        of_reasons = summary["reasons"]
+        measured = map(str, columns[: of_reasons["n_columns"]])
+        hidden = {*measured, *of_reasons["private_columns"]}
+        kept = table.select(table.columns[: table.columns.index(RESULT_COLUMNS[0])])
+        ids = scored.values(_identifying_columns(kept, hidden))
+        checksums = in_input.checksums(columns)
+    labels = table.part_labels()
+    places = [
+        (labels[part][0], labels[part][1] + place)
+        for part, place in zip(parts, rows["place"], strict=True)
+    ]
+    stored = _stored(url)
+    texts = {} if stored is None else _texts(stored)
+    of_rows = [texts.get(place, "") for place in places]
+    id_texts, p_values = [_id_text(_labelled(of)) for of in ids], rows["p_value"].tolist()
+    to_write.write(lines_to_confirm(numbers, checksums, p_values, id_texts, of_rows))
+    return pd.DataFrame() if stored is None else _first(stored, top)
+
+
+def _texts(reasons: pd.DataFrame) -> dict[Any, str]:
+    groups = reasons.groupby(["part", "row"], sort=False)
+    return {place: reasons_text(of_row) for place, of_row in groups}
+
+
+def _top_anomalies(table: FileTable, graph: str, n_rows: int) -> pd.DataFrame:
     """Return the most anomalous rows of an output; computes."""
-    graph = model.calibration.graph
     look = partial(_top_of_part, graph=graph, n_rows=n_rows)
     of_parts = compute(*new_tasks("top", ((look, *of) for of in enumerate(table.parts))))
     return top_anomalies(pd.concat(of_parts, ignore_index=True), graph, n_rows)

@@ -1,7 +1,8 @@
 """Fit nominal rows in files as one run, which resumes an earlier one if interrupted.
 
-    NOMINAL --read--> frame --fit--> MODEL, if it is to be saved
-                               +--> _fit-<hex>/    what has been measured, meanwhile
+    NOMINAL --read--> frame, without confirmed anomalies
+                        --fit--> MODEL, if it is to be saved
+                           +--> _fit-<hex>/    what has been measured, meanwhile
 
 Everything about a fit follows from its files and parameters, also which rows are drawn, so
 that the same fit, started again, has the same result.
@@ -17,6 +18,7 @@ from importlib import metadata
 from typing import Any, Literal
 from uuid import uuid4
 
+from lpe_dask.batch.confirmed_rows import ConfirmedRows
 from lpe_dask.batch.errors import JobKeyError, input_errors_pass
 from lpe_dask.batch.fingerprint import check_unchanged, digest
 from lpe_dask.batch.inputs import paths_of
@@ -68,6 +70,8 @@ class Fit:
         Whether the fit is refused if a model exists.
     advises : bool
         Whether no scale was given, so that the fit says if one is needed.
+    confirmed : ConfirmedRows, optional
+        Rows of ``nominal`` that are left out, as they are anomalies.
     """
 
     parameters: dict[str, Any]
@@ -77,6 +81,7 @@ class Fit:
     url: str | None = None
     is_new: bool = False
     advises: bool = False
+    confirmed: ConfirmedRows | None = None
 
     @property
     def by(self) -> list[Any]:
@@ -141,7 +146,7 @@ class Fit:
         """
         try:
             with input_errors_pass():
-                check = check_calibration(model, self.nominal)
+                check = check_calibration(model, self._nominal_rows()[0])
         except ValueError as error:  # the model itself is right
             logger.warning("the calibration could not be checked: %s", error)
             return None
@@ -162,12 +167,20 @@ class Fit:
 
     def _fit(self, folder: str) -> Fitted:
         with input_errors_pass():
+            nominal, sizes = self._nominal_rows()
             model = fit_model(
-                self.parameters, self.nominal, self.checkpoint_url(folder),
-                advises=self.advises, sizes=self.table.known_sizes,
+                self.parameters, nominal, self.checkpoint_url(folder),
+                advises=self.advises, sizes=sizes,
             )  # fmt: skip
         check_unchanged(self.table, remove_fits, folder)
-        return replace(model, source=self.source)
+        n_confirmed = 0 if self.confirmed is None else len(self.confirmed.numbers)
+        return replace(model, source=self.source, n_confirmed=n_confirmed)
+
+    def _nominal_rows(self) -> tuple[Any, list[int] | None]:
+        """Return those to fit, and the sizes of partitions, if known; computes for some."""
+        if self.confirmed is None:
+            return self.nominal, self.table.known_sizes
+        return self.confirmed.without(self.table, list(self.nominal.columns))
 
 
 def prepare_fit(job: Job, data: Sequence[str], existing: Existing) -> Fit:
@@ -200,7 +213,11 @@ def prepare_fit(job: Job, data: Sequence[str], existing: Existing) -> Fit:
     columns = list(frame.columns)[: len(frame.columns) - len(by)]
     if by:
         parameters["by"] = list(frame.columns)[len(columns) :]  # as the table has them
-    source = source_of(table, columns, parameters, job)
+    confirmed = None
+    if job.nominal is not None and job.nominal.without_rows is not None:
+        marked = ConfirmedRows.read(job.nominal.without_rows)
+        confirmed = marked if marked.numbers else None
+    source = source_of(table, columns, parameters, job, confirmed)
     is_exact = parameters["algorithm"] != "nn_descent"
     is_whole = (
         is_exact
@@ -213,19 +230,24 @@ def prepare_fit(job: Job, data: Sequence[str], existing: Existing) -> Fit:
     if is_new and path is not None:
         check_model_absent(path)
     advises = "scale" not in job.lpe_arguments
-    return Fit(parameters, frame, source, table, url, is_new, advises)
+    return Fit(parameters, frame, source, table, url, is_new, advises, confirmed)
 
 
 def source_of(
-    table: FileTable, names: Sequence[Any], parameters: Mapping[str, Any], job: Job
+    table: FileTable,
+    names: Sequence[Any],
+    parameters: Mapping[str, Any],
+    job: Job,
+    confirmed: ConfirmedRows | None = None,
 ) -> str:
-    """Return an identifier of the model of these nominal rows."""
+    """Return an identifier of the model of these nominal rows, but for confirmed ones."""
     decisive = _result_parameters(parameters)
     if decisive["anomaly_log_density"] is not None:
         # Functions cannot be compared, so no later run is the same.
         decisive["anomaly_log_density"] = uuid4().hex
     made_of = {"files": table.files.stamps, "columns": names, "parameters": decisive}
-    return digest(made_of | job.csv_setting)
+    left_out = {} if confirmed is None else {"without_rows": confirmed.as_json()}
+    return digest(made_of | job.csv_setting | left_out)
 
 
 def _result_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:

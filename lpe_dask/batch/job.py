@@ -146,12 +146,15 @@ class NominalSection(_FeatureSection):
     columns, exclude : sequence, optional
     missing : {"error", "drop", "measure"}
         What to do about a row with NaN or inf; may be in [model] instead.
+    without_rows : str, optional
+        A list with marks at rows to leave out, which are anomalies.
     """
 
     data: _Sources = _key(_SOURCES, '"nominal/*.parquet"', ...)
     missing: Literal["error", "drop", "measure"] = _key(
         '"error", "drop" or "measure"', '"drop"', "error"
     )
+    without_rows: str | None = _key("a path, not empty", '"list.csv"', pattern=_PATH)
 
 
 class _ModelSection(Section):

@@ -20,6 +20,10 @@ from lpe_dask.monitoring import GroupBins, PValueBins
 #: The most anomalous rows of an output that its summary explains.
 N_EXPLAINED = 50
 
+#: Of rows that are scored against each other, whose model is not saved: those of the list
+#: for a person to confirm, beside the reasons in the summary.
+N_EXPLAINED_NOMINAL = 200
+
 #: The columns of the most anomalous rows.
 _TOP_TYPES = {
     "part": int, "place": int, "p_value": float, "statistic": float, "is_flagged": bool,
@@ -103,6 +107,7 @@ class PartStats:
         *,
         watched: GroupBins | None = None,
         only_flagged: bool = False,
+        n_top: int = N_EXPLAINED,
     ) -> PartStats:
         """Return the statistics of the rows of a part.
 
@@ -124,6 +129,8 @@ class PartStats:
             In which p-values of groups are counted to test these for drift.
         only_flagged : bool, default=False
             Whether only flagged rows, and those without a p-value, are written.
+        n_top : int
+            How many of the most anomalous rows.
         """
         counts = {
             "rows": len(p_values),
@@ -134,7 +141,7 @@ class PartStats:
         rows = np.cumsum(is_flagged | np.isnan(p_values)) - 1 if only_flagged else places
         of_rows = (part, places, p_values, statistic, is_flagged, rows)
         written = pd.DataFrame(dict(zip(_TOP_TYPES, of_rows, strict=True)))
-        top = top_anomalies(written[is_flagged] if only_flagged else written, graph)
+        top = top_anomalies(written[is_flagged] if only_flagged else written, graph, n_top)
         groups = None
         if codes is not None:
             groups = GroupCounts.of(codes, p_values, is_flagged, bins.alpha)
@@ -144,14 +151,16 @@ class PartStats:
         return cls(counts, bins.count(p_values), *values, top, groups, of_watched)
 
     @classmethod
-    def merge(cls, some: Sequence[PartStats], graph: str) -> PartStats:
+    def merge(
+        cls, some: Sequence[PartStats], graph: str, n_top: int = N_EXPLAINED
+    ) -> PartStats:
         """Return the statistics of all rows of some parts, at least one, but for groups."""
         counts = {name: sum(of.counts[name] for of in some) for name in some[0].counts}
         arrays = {n: np.sum([getattr(of, n) for of in some], axis=0) for n in _COUNTED}
         rows = pd.concat([of.top for of in some], ignore_index=True)
         of_watched = [of.watched for of in some if of.watched is not None]
         watched = WatchedCounts.merge(of_watched) if of_watched else None
-        top = top_anomalies(rows, graph)
+        top = top_anomalies(rows, graph, n_top)
         return cls(counts, **arrays, top=top, watched=watched)
 
     def without_groups(self) -> PartStats:

@@ -47,7 +47,7 @@ from lpe_dask.batch.inputs import (
 )
 from lpe_dask.batch.job import DriftSection, Job, ScoreSection
 from lpe_dask.batch.page import has_page, make_page
-from lpe_dask.batch.part_stats import PartStats
+from lpe_dask.batch.part_stats import N_EXPLAINED, N_EXPLAINED_NOMINAL, PartStats
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.timing import Steps
@@ -345,12 +345,13 @@ def execute_scoring(
         _prepare_output(scoring, series)
         of_watched = None if watched is None else watched.bins
         graph = model.calibration.graph
+        n_top = N_EXPLAINED_NOMINAL if scoring.scores_nominal_rows else N_EXPLAINED
         stats_of = partial(
-            PartStats.of, bins, graph,
-            watched=of_watched, only_flagged=scoring.only_flagged,
+            PartStats.of, bins, graph, watched=of_watched, n_top=n_top,
+            only_flagged=scoring.only_flagged,
         )  # fmt: skip
         stats, adjusted = _write(scoring, folder, (*blocks, values), stats_of, model, steps)
-        total = PartStats.merge(stats, graph)
+        total = PartStats.merge(stats, graph, n_top)
         _warn_if_fdr_unreliable(scoring, model, total)
         folder.wait_until_visible()
         groups = None

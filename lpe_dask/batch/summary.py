@@ -41,6 +41,7 @@ def model_summary(
     return {
         "nominal_rows": model.n_samples,
         "dropped_rows": model.n_dropped,
+        "confirmed_anomalies": model.n_confirmed,
         "algorithm_": model.reference.space.algorithm,
         "calibration_kind_": model.calibration_kind,
         "calibration_rows": len(model.calibration.values),

@@ -36,6 +36,7 @@ from lpe_dask.cli.options import (
     overwrite_option,
     pop_worker_options,
     report_option,
+    without_rows_option,
     worker_options,
 )
 from lpe_dask.cli.outcome import (
@@ -89,6 +90,7 @@ def cli() -> None:
     "nominal. Replaces alpha.",
 )
 @model_options
+@without_rows_option
 @check_option
 @names_option("--private", "A,B", "Columns that are in no reasons and not on the page.")
 @output_options
@@ -155,6 +157,7 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
 )
 @columns_options
 @model_options
+@without_rows_option
 @check_option
 @overwrite_option
 @worker_options
@@ -248,10 +251,19 @@ def compile_ahead(algorithm: str, debug: bool) -> None:
     type=click.IntRange(min=1),
     default=50,
     metavar="N",
-    help="How many rows. Each run knows those of 50; more are worked out, with the model.",
+    help="How many rows. Each run knows those of 50, or of 200 where rows are scored "
+    "against each other; more are worked out, with the model.",
+)
+@click.option(
+    "--confirm",
+    metavar="FILE",
+    help="Write the rows into this new CSV file instead. Mark those that are anomalies (x "
+    "in is_anomaly_confirmed); `fit` and `score` leave them out (--without-rows FILE).",
 )
 @worker_options
-def explain(output: str, top: int, debug: bool, **options: Any) -> None:
+def explain(
+    output: str, top: int, confirm: str | None, debug: bool, **options: Any
+) -> None:
     """Explain why the most anomalous rows of a run are anomalous.
 
     Prints a line for each, with the three columns that say most. All columns are in
@@ -259,12 +271,16 @@ def explain(output: str, top: int, debug: bool, **options: Any) -> None:
     """
     with exit_codes(debug):
         from lpe_dask.batch import explain_output
-        from lpe_dask.cli.reasons import format_reasons
+        from lpe_dask.cli.reasons import format_reasons, list_text
         from lpe_dask.forecast import Workload
 
         workers = pop_worker_options(options, debug)
         workers = workers.resolve(lambda: Workload.of_explanations(output, top))
-        echo(format_reasons(explain_output(output, top, _with_progress(workers))))
+        reasons = explain_output(output, top, _with_progress(workers), confirm)
+        if confirm is not None:
+            echo(list_text(confirm), err=True)
+            return
+        echo(format_reasons(reasons))
         echo(f"all columns are in {output.rstrip('/')}/_reasons.pqt", err=True)
 
 

@@ -107,6 +107,12 @@ columns_options = _options(
         "decimal=,.",
     ),
 )
+without_rows_option = click.option(
+    "--without-rows",
+    metavar="FILE",
+    help="Leave out the nominal rows that are marked as anomalies in FILE, which `explain "
+    "--confirm` has written.",
+)
 check_option = click.option(
     "--check-calibration",
     is_flag=True,

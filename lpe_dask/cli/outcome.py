@@ -147,8 +147,7 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
         )
     if summary["drift"]["verdict"] is not None:
         lines.append(summary["drift"]["text"])
-    if summary["dropped_rows"]:
-        lines.append(f"{summary['dropped_rows']} nominal rows dropped: NaN or inf")
+    lines += _left_out_lines(summary)
     if (band := summary["calibration_band"]) is not None:
         lines.append(
             f"p-values compare with {summary['calibration_rows']} nominal rows: within "
@@ -181,9 +180,18 @@ def _statuses(summary: dict[str, Any]) -> str:
 
 
 def _fit_lines(summary: dict[str, Any]) -> list[str]:
-    n_rows, n_dropped = summary["nominal_rows"], summary["dropped_rows"]
-    dropped = [f"{n_dropped} dropped: NaN or inf"] if n_dropped else []
-    return [f"{n_rows} nominal rows fitted, in {summary['seconds']:.1f} s", *dropped]
+    n_rows = summary["nominal_rows"]
+    fitted = f"{n_rows} nominal rows fitted, in {summary['seconds']:.1f} s"
+    return [fitted, *_left_out_lines(summary)]
+
+
+def _left_out_lines(summary: dict[str, Any]) -> list[str]:
+    """Return how many nominal rows were not fitted, and why."""
+    whys = {
+        "dropped_rows": "nominal rows dropped: NaN or inf",
+        "confirmed_anomalies": "nominal rows left out: confirmed anomalies",
+    }
+    return [f"{summary[key]} {why}" for key, why in whys.items() if summary[key]]
 
 
 def _check_lines(check: dict[str, Any] | None) -> list[str]:

@@ -134,6 +134,8 @@ class Fitted:
     source : str, optional
         Tells from what it was fitted, if a run has fitted it; of a model that was loaded,
         its identifier.
+    n_confirmed : int
+        Rows that a run has left out before the fit, as they are anomalies.
     """
 
     #: The warning about rows that were fitted, and come as new ones.
@@ -162,6 +164,7 @@ class Fitted:
     pool: Fitted | None = None
     confidence: float | None = None
     source: str | None = None
+    n_confirmed: int = 0
 
     @property
     def alpha(self) -> float:

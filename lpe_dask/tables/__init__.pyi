@@ -35,6 +35,7 @@ from .output_series import map_blocks as map_blocks
 from .output_series import map_several as map_several
 from .output_series import map_values as map_values
 from .row_checks import Checksums as Checksums
+from .row_checksums import LocatedRows as LocatedRows
 from .row_status import RowStatus as RowStatus
 from .row_status import status_codes as status_codes
 from .row_status import status_names as status_names

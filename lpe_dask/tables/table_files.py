@@ -21,10 +21,12 @@ from os import PathLike, fspath
 from typing import Any
 
 import dask
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from dask.base import tokenize
 from dask.utils import natural_sort_key
+from numpy.typing import NDArray
 
 from lpe_dask.storage import check_regular, redact, redact_and_hash, retried
 from lpe_dask.tables import csv_tables, parquet_files
@@ -78,6 +80,33 @@ class TableFiles:
     def again(self) -> TableFiles:
         """Return the files that are there now."""
         return find_files(self.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class PartWithout:
+    """A partition without some of its rows.
+
+    Attributes
+    ----------
+    part : RowGroups or CsvBlock
+    places : ndarray of int
+        Of the rows in it that are left out.
+    """
+
+    part: Any
+    places: NDArray[np.int64]
+
+    @property
+    def first(self) -> int:
+        """The number of its first row in the table, where that is known."""
+        return int(self.part.first)
+
+    def read(self, names: list[str]) -> pa.Table:
+        """Return some columns of the other rows."""
+        table = self.part.read(names)
+        is_kept = np.ones(table.num_rows, bool)
+        is_kept[self.places] = False
+        return table.filter(pa.array(is_kept))
 
 
 @dataclass(frozen=True, slots=True)

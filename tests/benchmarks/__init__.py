@@ -10,8 +10,8 @@
       -> results     one JSON file, saved after every case; ratios
       -> tables, machine
 
-By hand: `forecasts`, `categories`, `first_minute`, `gaps`, `scales`, and `finding` (make
-finding).
+By hand: `forecasts`, `categories`, `confirmed`, `first_minute`, `gaps`, `scales`, and
+`finding` (make finding).
 
 Only `bare` knows anything of lpe_dask that is not public.
 """

@@ -6,7 +6,16 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import categories, first_minute, forecasts, gaps, groups, large, sites
+from benchmarks import (
+    categories,
+    confirmed,
+    first_minute,
+    forecasts,
+    gaps,
+    groups,
+    large,
+    sites,
+)
 
 
 def test_categories__are_timed_beside_numbers(tmp_path, monkeypatch):
@@ -22,6 +31,26 @@ def test_categories__are_timed_beside_numbers(tmp_path, monkeypatch):
     assert first.startswith("38     columns, brute: ")
     assert first.endswith(" s, 1.00")
     assert second.startswith("38 + 3 columns, brute: ")
+
+
+def test_confirmed__counts_what_is_found_and_left(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    (tmp_path / "adbench").mkdir()
+    rows = np.vstack([rng.standard_normal((800, 3)), rng.uniform(6, 60, (60, 3))])
+    np.savez(tmp_path / "adbench" / "7_far.npz", X=rows, y=np.arange(860) >= 800)
+    monkeypatch.setenv("LPE_DASK_DATA", str(tmp_path))
+    monkeypatch.setattr(confirmed, "N_NEW", 1000)
+
+    done = CliRunner().invoke(confirmed.main, ["--draws", "1", "--top", "50"])
+
+    assert done.exit_code == 0, done.output
+    head, _, *lines = (line.split(" | ") for line in done.stdout.strip().splitlines())
+    assert [line[0] for line in lines] == ["| made, scattered", "| made, group", "| far"]
+    far = dict(zip(head, lines[-1], strict=True))
+    assert float(far["found: as it is"]) < float(far["found: confirmed"]) == 1
+    assert float(far["false: all"]) < float(far["false: trimmed"]) + 0.01
+    lefts = [float(far[name].strip("| ")) for name in head[-3:]]
+    assert lefts[0] > lefts[1] == 0
 
 
 def test_first_minute__times_each_run_and_names_what_failed(monkeypatch):

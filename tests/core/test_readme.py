@@ -42,6 +42,7 @@ ELSEWHERE = {
     "lpe-dask compile": "tests/core/cli/test_commands.py",
     "python -m lpe_dask": "tests/core/cli/test_commands.py",
     "PYTHONPATH=tests python -m benchmarks.categories": "tests/benchmarks/test_by_hand.py",
+    "PYTHONPATH=tests python -m benchmarks.confirmed": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.first_minute": (
         "tests/benchmarks/test_by_hand.py"
     ),

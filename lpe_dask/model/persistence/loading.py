@@ -126,6 +126,7 @@ def _read(manifest: Manifest, folder: str, url: str) -> Fitted:
         parameters=_parameters(manifest),
         columns=columns_from_json(manifest.feature_names_in),
         n_dropped=manifest.n_dropped,
+        n_confirmed=manifest.n_confirmed,
         offset=manifest.offset,
         confidence=manifest.confidence,
         reference=stored.load(files, n_held),

@@ -186,6 +186,7 @@ def _manifest_of(
         parameters=json.loads(json.dumps(parameters, default=to_jsonable)),
         has_anomaly_log_density=fitted.calibration.weight is not None,
         n_dropped=fitted.n_dropped,
+        n_confirmed=fitted.n_confirmed,
         n_features_in=fitted.n_features,
         feature_names_in=names,
         offset=fitted.offset,

@@ -361,9 +361,9 @@ def test_run__never_holds_the_groups_of_several_parts(fdr, monkeypatch):
     """Neither of parts that it writes, nor of those that it finds."""
     held, merge = [], PartStats.merge
 
-    def merged(some, graph):
+    def merged(some, *given):
         held.extend(of.groups for of in some)
-        return merge(some, graph)
+        return merge(some, *given)
 
     monkeypatch.setattr(PartStats, "merge", merged)
     given = {"data": "rows", "nominal": "nominal.parquet", "fdr": fdr, **GIVEN}

@@ -140,6 +140,7 @@ def test_score_files__summary_says_what_was_done(tmp_path):
         "p_value_status": dict.fromkeys(RowStatus.NAMES, 0) | {"ok": 10},
         "nominal_rows": 40,
         "dropped_rows": 0,
+        "confirmed_anomalies": 0,
         "algorithm_": "brute",
         "calibration_kind_": "conformal",  # 40 rows are few to learn ranges from
         "calibration_rows": 20,

@@ -1,0 +1,36 @@
+"""The reasons for an anomalous row as a short text, for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from lpe_dask.storage import printable
+
+
+def reasons_text(of_row: pd.DataFrame) -> str:
+    """Return the three columns that say most about a row, with their usual values.
+
+    Parameters
+    ----------
+    of_row : DataFrame
+        The lines of one row, as `explain_output` has them.
+    """
+    shown = of_row.head(3)
+    texts = [
+        f"{printable(str(line.column))}={_value(line.value)} ({line.share:.0%}, usual "
+        f"{printable(str(line.usual))})"
+        for line in shown.itertuples()
+    ]
+    if shown["share"].isna().any():
+        texts = ["no shares: the distance is 0 or inf"]
+    elif of_row.iloc[0].is_spread:
+        texts.insert(0, "spread over many columns")
+    return "; ".join(texts)
+
+
+def _value(value: Any) -> str:
+    if pd.isna(value):
+        return "missing"
+    return f"{value:.15g}" if isinstance(value, float) else printable(str(value))[:40]
