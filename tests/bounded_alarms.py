@@ -76,7 +76,7 @@ def main():
         )
         k, flags = (pairs[:, 0] > pairs[:, 1]).sum(), pairs[:, 1] > 0
         low, high = stats.binomtest(int(k), given.sets).proportion_ci(0.999)
-        ratio = pairs[flags, 1].mean() / max(1e-9, pairs[flags, 0].mean())
+        ratio = pairs[flags, 1].sum() / max(1, pairs[flags, 0].sum())
         print(
             f"{decides:5} {name:11} {confidence:.2f} {share:4.0%}: {k / given.sets:6.2%} "
             f"({low:.2%} to {high:.2%}); {ratio:.2f}; {flags.mean():.0%}",
