@@ -283,7 +283,7 @@ GROUPS = {"by": ["kind"], "alpha": 0.2, "columns": ["x", "y"], "categorical": No
         (write_files, CONFORMAL | GROUPS),
         (write_files, {"scale": "quantile", "missing": "measure"}),
     ],
-    ids=str,
+    ids=lambda of: getattr(of, "__name__", None) or str(of),
 )
 def test_fit__without_rows_has_the_bits_of_a_table_that_never_had_them(write, more):
     frame, given = table(), {"columns": MEASURED} | PLAIN | more
