@@ -30,6 +30,7 @@ _SETTING_NAMES = {
     "scores_nominal_rows": "whether rows are scored among themselves",
     "alpha": "alpha",
     "fdr": "fdr",
+    "confidence": "confidence",
     "csv": "how CSV files are read",
     "rows": "which rows are written",
     "format": "the format of the output",
