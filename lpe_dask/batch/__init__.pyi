@@ -6,6 +6,7 @@ from .api import score_job as score_job
 from .explanations import explain_output as explain_output
 from .job import ClusterSection as ClusterSection
 from .page import report as report
+from .patterns import read_patterns as read_patterns
 from .resume import next_job as next_job
 from .runs import Run as Run
 from .status import read_status as read_status

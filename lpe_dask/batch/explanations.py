@@ -88,21 +88,14 @@ class ExplanationInput:
             As `top_anomalies` gives them.
         q_values : ndarray of shape (n,), optional
         """
-        values, kept = self._select(top, model)
+        names = self.identifying_columns(model.n_features)
+        explanation, _, kept = self.explained(model, top, names, self.private)
         parts, places = top["part"].to_numpy(), top["place"].to_numpy()
-        fitted = None
-        if self.sizes is not None:
-            fitted = np.cumsum([0, *self.sizes])[parts] + places
-        names = list(self.rows.columns)
-        hidden = np.isin(list(map(str, names)), self.private)
-        known = top["p_value"].to_numpy(), top["statistic"].to_numpy()
-        explanation = Explanation.of(model, values, known, fitted, hidden, names)
-        is_flagged = known[0] < model.offset
+        is_flagged = explanation.p_values < model.offset
         rows = [
             {
-                "part": self.labels[part][0], "row": self.labels[part][1] + int(place),
-                "id_columns": {_label(k): _plain(value) for k, value in kept[i].items()},
-                "q_value": None if q_values is None else _plain(q_values[i]),
+                **self.place(part, place), "id_columns": id_columns(kept[i]),
+                "q_value": None if q_values is None else plain_value(q_values[i]),
                 "is_anomaly": bool(is_flagged[i]),
                 **of_row,
             }
@@ -122,15 +115,50 @@ class ExplanationInput:
         }
         return section, reasons_file(explanation, rows)
 
+    def explained(
+        self,
+        model: Fitted,
+        some: pd.DataFrame,
+        names: list[str],
+        hidden: Sequence[str] = (),
+        *,
+        with_typical: bool = True,
+    ) -> tuple[Explanation, pd.DataFrame, list[dict[str, Any]]]:
+        """Return why some rows are so, the rows, and other columns of them; computes.
+
+        Parameters
+        ----------
+        model : Fitted
+        some : DataFrame of n rows
+            As `top_anomalies` gives them.
+        names : list of str
+            The other columns, which are carried over.
+        hidden : sequence of str
+            Columns that the explanation leaves out.
+        with_typical : bool, default=True
+            As for `Explanation.of`.
+        """
+        values, kept = self._select(some, model, names)
+        parts, places = some["part"].to_numpy(), some["place"].to_numpy()
+        fitted = None
+        if self.sizes is not None:
+            fitted = np.cumsum([0, *self.sizes])[parts] + places
+        columns = list(self.rows.columns)
+        is_hidden = np.isin(list(map(str, columns)), hidden)
+        known = some["p_value"].to_numpy(), some["statistic"].to_numpy()
+        explanation = Explanation.of(
+            model, values, known, fitted, is_hidden, columns, with_typical=with_typical
+        )
+        return explanation, values, kept
+
     def _select(
-        self, top: pd.DataFrame, model: Fitted
+        self, top: pd.DataFrame, model: Fitted, names: list[str]
     ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-        """Return the rows and the columns that identify them, in the order of the places.
+        """Return the rows and other columns of them, in the order of the places.
 
         Columns with minima are objects: no partition makes floats of others.
         """
         keys, frame = frame_tasks(self.rows)
-        names = self._identifying_columns(model.n_features)
         chosen = dict(iter(top.groupby("part")["place"]))
         tasks = (
             (take, keys[i], self.kept.parts[i], places.to_numpy(), names)
@@ -144,7 +172,12 @@ class ExplanationInput:
         order = np.argsort(np.concatenate([places.index for places in chosen.values()]))
         return values.iloc[order].reset_index(drop=True), [kept[i] for i in order]
 
-    def _identifying_columns(self, n_features: int) -> list[str]:
+    def place(self, part: int, row: int) -> dict[str, Any]:
+        """Return where a row of a partition is in the output."""
+        file, first = self.labels[part]
+        return {"part": file, "row": first + int(row)}
+
+    def identifying_columns(self, n_features: int) -> list[str]:
         """Return the first columns to carry over that are neither measured nor private."""
         measured = {*map(str, self.rows.columns[:n_features]), *self.private}
         names = [*self.kept.index_columns, *map(str, self.kept.columns)]
@@ -205,17 +238,22 @@ def _row_sections(explanation: Explanation) -> Iterator[dict[str, Any]]:
         elif explanation.is_spread[i]:
             note = "spread over many columns"
         yield {
-            "p_value": _plain(explanation.p_values[i]),
-            "statistic": _plain(explanation.statistic[i]),
+            "p_value": plain_value(explanation.p_values[i]),
+            "statistic": plain_value(explanation.statistic[i]),
             "note": note,
             "columns": [
-                {name: _plain(value) for name, value in of_column.items()}
+                {name: plain_value(value) for name, value in of_column.items()}
                 for of_column in lines.loc[[i]].to_dict("records")
             ],
         }
 
 
-def _label(name: str) -> str:
+def id_columns(kept: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that identify a row, by column, for the summary."""
+    return {column_label(name): plain_value(value) for name, value in kept.items()}
+
+
+def column_label(name: str) -> str:
     """Return the name of a column to carry over: an index may have none."""
     found = _UNNAMED_INDEX.match(name)
     if found is None:
@@ -223,7 +261,7 @@ def _label(name: str) -> str:
     return "index" if found[1] == "0" else f"index {found[1]}"
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return a value of a table as JSON has it: a finite number, or a short text."""
     if isinstance(value, np.generic):
         value = value.item()

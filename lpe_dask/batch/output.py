@@ -6,7 +6,7 @@
     OUT/part-00000.parquet, ...   the rows with p-value, statistic, flag, status
     OUT/_reasons.pqt              why the most anomalous rows are anomalous
     OUT/_summary.json             what was done; the output is complete
-    OUT/_predecessor.json         what a replaced summary says of drift
+    OUT/_predecessor.json         what a replaced summary says of its series
     OUT/_report.html              the same, as a page
 
 Every file is written under another name and then moved: all visible files are complete.

@@ -248,14 +248,35 @@ def compile_ahead(algorithm: str, debug: bool) -> None:
     metavar="N",
     help="How many rows. Each run knows those of 50; more are worked out, with the model.",
 )
+@click.option(
+    "--patterns",
+    "shows_patterns",
+    is_flag=True,
+    help="Print how the run has grouped its flagged rows by cause, instead of rows. "
+    "Computes nothing.",
+)
 @worker_options
-def explain(output: str, top: int, debug: bool, **options: Any) -> None:
+def explain(
+    output: str, top: int, shows_patterns: bool, debug: bool, **options: Any
+) -> None:
     """Explain why the most anomalous rows of a run are anomalous.
 
     Prints a line for each, with the three columns that say most. All columns are in
-    OUT/_reasons.pqt.
+    OUT/_reasons.pqt. With --patterns, a line for each cause.
     """
     with exit_codes(debug):
+        if shows_patterns:
+            if given_options({"top": top}):
+                raise click.UsageError(
+                    "--top is for rows, and --patterns prints none. Give one of them."
+                )
+            from lpe_dask.batch import read_patterns
+            from lpe_dask.cli.patterns import format_patterns, patterns_note
+
+            found = read_patterns(output)
+            echo(format_patterns(found))
+            echo(patterns_note(found), err=True)
+            return
         from lpe_dask.batch import explain_output
         from lpe_dask.cli.reasons import format_reasons
         from lpe_dask.forecast import Workload
