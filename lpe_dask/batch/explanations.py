@@ -14,11 +14,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -50,6 +50,24 @@ _UNNAMED_INDEX = re.compile(r"^__index_level_(\d+)__$")
 MAX_ID_COLUMNS = 3
 
 
+class ReadRows(NamedTuple):
+    """Rows that have been read.
+
+    Attributes
+    ----------
+    places : MultiIndex of n rows
+        The part and the place of each.
+    values : DataFrame of n rows
+        The columns to measure, and those that divide rows.
+    kept : list of dict
+        Columns of each that are carried over.
+    """
+
+    places: pd.MultiIndex
+    values: pd.DataFrame
+    kept: list[dict[str, Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class ExplanationInput:
     """Rows that were scored, and where they are.
@@ -67,6 +85,8 @@ class ExplanationInput:
         Rows of the parts, where the rows are the nominal ones, too; else None.
     private : sequence of str
         Columns that are not shown.
+    read : ReadRows, optional
+        Rows that are not read again. None: all are.
     """
 
     rows: Any
@@ -74,6 +94,21 @@ class ExplanationInput:
     labels: Sequence[tuple[str, int]]
     sizes: Sequence[int] | None
     private: Sequence[str]
+    read: ReadRows | None = None
+
+    def reading(self, model: Fitted, some: pd.DataFrame, names: list[str]) -> Self:
+        """Return this with some rows, each of which is there once; computes.
+
+        Parameters
+        ----------
+        model : Fitted
+        some : DataFrame of n rows
+            Columns part and place.
+        names : list of str
+            Columns to carry over that will be asked for.
+        """
+        places = pd.MultiIndex.from_frame(some[["part", "place"]])
+        return replace(self, read=ReadRows(places, *self._select(some, model, names)))
 
     def explain(
         self, model: Fitted, top: pd.DataFrame, q_values: NDArray[np.float64] | None
@@ -158,6 +193,11 @@ class ExplanationInput:
 
         Columns with minima are objects: no partition makes floats of others.
         """
+        if self.read is not None:
+            places, values, kept = self.read
+            where = places.get_indexer(pd.MultiIndex.from_frame(top[["part", "place"]]))
+            others = [{name: kept[i][name] for name in names} for i in where]
+            return values.iloc[where].reset_index(drop=True), others
         keys, frame = frame_tasks(self.rows)
         chosen = dict(iter(top.groupby("part")["place"]))
         tasks = (

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -73,23 +73,60 @@ def read_patterns(output: str) -> dict[str, Any]:
     return found
 
 
+def read_flagged(
+    rows: ExplanationInput,
+    model: Fitted,
+    top: pd.DataFrame,
+    n_flagged: int,
+    draw: Callable[[int], pd.DataFrame],
+) -> tuple[ExplanationInput, pd.DataFrame | str]:
+    """Return flagged rows to explain, or why there are none; computes, and raises nothing.
+
+    They are read at once with the rows that reasons are given for.
+
+    Parameters
+    ----------
+    rows : ExplanationInput
+    model : Fitted
+    top : DataFrame
+        Those that reasons are given for.
+    n_flagged : int
+        Flagged rows of the run.
+    draw : callable
+        Gives so many of them at most: `draw_flagged`.
+
+    Returns
+    -------
+    rows : ExplanationInput
+        With the rows that were read.
+    drawn : DataFrame or str
+    """
+    if {*_measured(rows, model)} <= {*rows.private}:
+        return rows, ALL_PRIVATE
+    if n_flagged == 0:
+        return rows, top[:0]
+    try:
+        drawn = draw(max(1, min(MAX_ROWS, MAX_NUMBERS // model.n_features)))
+        both = pd.concat([top, drawn])[["part", "place"]].drop_duplicates(ignore_index=True)
+        names = [*dict.fromkeys(chain(*_kept_names(rows, model)))]
+        return rows.reading(model, both, names), drawn
+    except Exception as error:
+        return rows, short_message(error)
+
+
 def pattern_section(
     rows: ExplanationInput,
     model: Fitted,
     n_flagged: int,
-    draw: Callable[[int], pd.DataFrame],
+    drawn: pd.DataFrame | str,
     history: PatternHistory,
 ) -> dict[str, Any]:
     """Return the section of a summary about patterns; computes, and raises nothing.
 
     Parameters
     ----------
-    rows : ExplanationInput
-    model : Fitted
-    n_flagged : int
-        Flagged rows of the run.
-    draw : callable
-        Gives so many of them at most: `draw_flagged`.
+    rows, model, n_flagged, drawn
+        As for `read_flagged`.
     history : PatternHistory
     """
     found: dict[str, Any] = {
@@ -98,19 +135,29 @@ def pattern_section(
     }  # fmt: skip
     sizes: dict[Term, int] | None = {}
     try:
-        if {*map(str, rows.rows.columns[: model.n_features])} <= {*rows.private}:
-            found["reason"], sizes = ALL_PRIVATE, None
+        if isinstance(drawn, str):
+            found["reason"], sizes = drawn, None
         elif n_flagged > 0:
-            most = max(1, min(MAX_ROWS, MAX_NUMBERS // model.n_features))
-            explained = ExplainedRows.of(rows, model, draw(most), n_flagged)
+            explained = ExplainedRows.of(rows, model, drawn, n_flagged)
             found_first = islice(group_rows(explained.terms, explained.groups), N_LISTED)
             patterns = sorted(found_first, key=lambda of: -len(of.rows))
             sizes = {of.lead: explained.flagged_rows(of) for of in reversed(patterns)}
             found |= explained.section(patterns, history)
     except Exception as error:
-        logger.warning("flagged rows cannot be grouped: %s", short_message(error))
         found["reason"], sizes = short_message(error), None
+    if found["reason"] not in (None, ALL_PRIVATE):
+        logger.warning("flagged rows cannot be grouped: %s", found["reason"])
     return found | history.section(sizes)
+
+
+def _measured(rows: ExplanationInput, model: Fitted) -> list[str]:
+    return [*map(str, rows.rows.columns[: model.n_features])]
+
+
+def _kept_names(rows: ExplanationInput, model: Fitted) -> tuple[list[str], list[str]]:
+    """Return the columns that identify rows, and those that may say when they were."""
+    timed = possible_times(rows.kept, _measured(rows, model), rows.private)
+    return rows.identifying_columns(model.n_features), timed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,9 +201,8 @@ class ExplainedRows:
         cls, rows: ExplanationInput, model: Fitted, drawn: pd.DataFrame, n_flagged: int
     ) -> ExplainedRows:
         """Return some flagged rows, explained; computes."""
-        names, private = list(rows.rows.columns[: model.n_features]), rows.private
-        identifying = rows.identifying_columns(model.n_features)
-        timed = possible_times(rows.kept, [*map(str, names)], private)
+        names, private = list(rows.rows.columns), rows.private
+        identifying, timed = _kept_names(rows, model)
         kept_names = [*dict.fromkeys(identifying + timed)]
         explanation, values, kept = rows.explained(
             model, drawn, kept_names, with_typical=False

@@ -48,7 +48,7 @@ from lpe_dask.batch.page import has_page, make_page
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.pattern_history import PatternHistory
-from lpe_dask.batch.patterns import pattern_section
+from lpe_dask.batch.patterns import pattern_section, read_flagged
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import Fitted, ModelFolder
@@ -338,13 +338,17 @@ def execute_scoring(
             largest = adjusted.cut_off(fdr)
             cut_off = None if math.isnan(largest) else largest
             model = model.at_level(cut_off)
-        flagged = _explanation_input(scoring, stats, folder)
-        reasons = _reasons(scoring, model, flagged, total, adjusted, folder, steps)
+        rows_read = _explanation_input(scoring, stats, folder)
+        n_flagged = [of.counts["flagged"] for of in stats]
+        with steps.timed("explain"):
+            draw = partial(draw_flagged, folder, n_flagged)
+            rows_read, drawn = read_flagged(
+                rows_read, model, total.top, sum(n_flagged), draw
+            )
+        reasons = _reasons(scoring, model, rows_read, total, adjusted, folder, steps)
         with steps.timed("patterns"):
-            counts = [of.counts["flagged"] for of in stats]
-            draw = partial(draw_flagged, folder, counts)
             history = PatternHistory.of(series, scoring.job.drift_test_obstacle)
-            patterns = pattern_section(flagged, model, sum(counts), draw, history)
+            patterns = pattern_section(rows_read, model, sum(n_flagged), drawn, history)
         drift = _drift(scoring, series, total, partial(columns.new_categories, stats))
         path = scoring.job.model.path
         certified = None if certificate is None else certificate.as_json()
