@@ -72,7 +72,7 @@ def ordinary(n_rows: int = 4, n_columns: int = 5, n_runs: int = 6) -> dict[str, 
             "flagged_rows": 3, "top_columns": [{"column": "mean_of_sensor_0", "rows": 3}],
             "reason": None, "rows": [_row(i, columns[:20]) for i in range(n_rows)],
         },
-        "drift": _drift(n_runs),
+        "patterns": of_patterns(), "drift": _drift(n_runs),
         "values": [
             {"column": name, "missing": 10 * i, "unseen": 7 - i}
             for i, name in enumerate(columns[:3])
@@ -180,6 +180,13 @@ def hostile(n_rows: int = 50, n_columns: int = 20, n_runs: int = 200) -> dict[st
         ]  # fmt: skip
     for i, run in enumerate(summary["drift"]["state"]["runs"]):
         run["output"] = nasty(i)
+    summary["patterns"] = of_patterns(30)
+    for i, pattern in enumerate(summary["patterns"]["listed"]):
+        names = {nasty(i + j): nasty(i + j + 1) for j in range(3)}
+        pattern["example"] |= {"part": nasty(i), "id_columns": names}
+        pattern |= {"text": nasty(i) * 3, "top_group": [nasty(i + 1), nasty(i + 2)]}
+        pattern |= {name: nasty(i) for name in ("first", "last", "most_first", "most_last")}
+    summary["patterns"]["time_column"] = nasty(0)
     summary["drift"]["groups"] = of_groups(20)
     summary["drift"]["groups"]["names"] = nasty(0)
     for i, group in enumerate(summary["drift"]["groups"]["most_evidence"]):
@@ -208,6 +215,35 @@ def of_groups(n_groups: int = 2) -> dict[str, Any]:
             }
             for i in range(n_groups)
         ],
+    }  # fmt: skip
+
+
+def of_patterns(n_patterns: int = 3) -> dict[str, Any]:
+    """What flagged rows have in common, of which 1,000 were drawn; the last one is new."""
+    return {
+        "reason": None, "flagged_rows": 1234, "explained_rows": 1000, "is_sample": True,
+        "listed_share": 0.875, "time_column": "time_of_day",
+        "listed": [
+            {
+                "text": f"mean_of_sensor_{i} high, site = north",
+                "terms": [
+                    {"column": f"mean_of_sensor_{i}", "direction": "high", "value": None},
+                    {"column": "site", "direction": "=", "value": "north"},
+                ],
+                "rows": 500 // (i + 1), "share": 0.5 / (i + 1),
+                "flagged_rows": 617 // (i + 1),
+                "example": {
+                    "part": "part-00007.parquet", "row": 77 + i, "id_columns": {"pump": i}
+                },
+                "first": "2026-11-24T01:02:03", "last": f"2026-11-24T{i:02}:59:59",
+                "most_first": "2026-11-24T01:03:00", "most_last": "2026-11-24T01:04:00",
+                "n_groups": 2 + i, "top_group": ["north"], "top_group_share": 0.8,
+                "is_new": i == n_patterns - 1, "seen_runs": 4 * (i < n_patterns - 1),
+                "seen_rows": 1100 * (i < n_patterns - 1),
+            }
+            for i in range(n_patterns)
+        ],
+        "n_earlier_runs": 5, "no_earlier_runs_reason": None, "history": [],
     }  # fmt: skip
 
 

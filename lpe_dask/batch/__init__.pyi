@@ -6,6 +6,7 @@ from .api import score_job as score_job
 from .explanations import explain_output as explain_output
 from .job import ClusterSection as ClusterSection
 from .page import report as report
+from .patterns import read_patterns as read_patterns
 from .reason_texts import reasons_text as reasons_text
 from .resume import next_job as next_job
 from .runs import Run as Run

@@ -123,11 +123,14 @@ class RunSeries:
         if summary is None or (self._is_own(summary) and self._has_same_input(summary)):
             return
         before = self._summary(self.output, PREDECESSOR_NAME) or {}
-        copied, of_before = (
-            {name: of_run.get(name) for name in (FINGERPRINT_KEY, "drift")}
-            for of_run in (summary, before)
-        )
+        copied, of_before = map(_carried, (summary, before))
         write_json(self.output, PREDECESSOR_NAME, {**copied, "before": of_before})
+
+    def predecessor_section(self, name: str) -> dict[str, Any]:
+        """Return a section of the newest summary that the run may follow; {} if none."""
+        for _, _, summary in self._earlier():
+            return dict(summary.get(name) or {})
+        return {}
 
     def _updated(self, state: dict[str, Any] | None, stats: PartStats) -> Drift:
         """Return the drift of the run after a state; None: it is the first one."""
@@ -220,6 +223,14 @@ class RunSeries:
     def _has_same_input(self, summary: dict[str, Any]) -> bool:
         made_from = summary.get(FINGERPRINT_KEY)
         return isinstance(made_from, dict) and made_from.get("data") == self.made_from.data
+
+
+def _carried(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return what the next runs of the series need of a summary."""
+    patterns = summary.get("patterns")
+    history = patterns.get("history") if isinstance(patterns, dict) else None
+    copied = {name: summary.get(name) for name in (FINGERPRINT_KEY, "drift")}
+    return {**copied, "patterns": {"history": history or []}}
 
 
 def _warn_skipped(output: str, error: Exception) -> None:

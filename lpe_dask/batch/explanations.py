@@ -16,11 +16,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -65,6 +65,24 @@ _UNNAMED_INDEX = re.compile(r"^__index_level_(\d+)__$")
 MAX_ID_COLUMNS = 3
 
 
+class ReadRows(NamedTuple):
+    """Rows that have been read.
+
+    Attributes
+    ----------
+    places : MultiIndex of n rows
+        The part and the place of each.
+    values : DataFrame of n rows
+        The columns to measure, and those that divide rows.
+    kept : list of dict
+        Columns of each that are carried over.
+    """
+
+    places: pd.MultiIndex
+    values: pd.DataFrame
+    kept: list[dict[str, Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class ExplanationInput:
     """Rows that were scored, and where they are.
@@ -82,6 +100,8 @@ class ExplanationInput:
         Rows of the parts, where the rows are the nominal ones, too; else None.
     private : sequence of str
         Columns that are not shown.
+    read : ReadRows, optional
+        Rows that are not read again. None: all are.
     """
 
     rows: Any
@@ -89,6 +109,21 @@ class ExplanationInput:
     labels: Sequence[tuple[str, int]]
     sizes: Sequence[int] | None
     private: Sequence[str]
+    read: ReadRows | None = None
+
+    def reading(self, model: Fitted, some: pd.DataFrame, names: list[str]) -> Self:
+        """Return this with some rows, each of which is there once; computes.
+
+        Parameters
+        ----------
+        model : Fitted
+        some : DataFrame of n rows
+            Columns part and place.
+        names : list of str
+            Columns to carry over that will be asked for.
+        """
+        places = pd.MultiIndex.from_frame(some[["part", "place"]])
+        return replace(self, read=ReadRows(places, *self._select(some, model, names)))
 
     def explain(
         self, model: Fitted, top: pd.DataFrame, q_values: NDArray[np.float64] | None
@@ -102,21 +137,14 @@ class ExplanationInput:
             As `top_anomalies` gives them.
         q_values : ndarray of shape (n,), optional
         """
-        values, kept = self._select(top, model)
-        parts, places = top["part"].to_numpy(), top["place"].to_numpy()
-        fitted = None
-        if self.sizes is not None:
-            fitted = np.cumsum([0, *self.sizes])[parts] + places
-        names = list(self.rows.columns)
-        hidden = np.isin(list(map(str, names)), self.private)
-        known = top["p_value"].to_numpy(), top["statistic"].to_numpy()
-        explanation = Explanation.of(model, values, known, fitted, hidden, names)
+        names = self.identifying_columns(model.n_features)
+        explanation, _, kept = self.explained(model, top, names, self.private)
+        parts = top["part"].to_numpy()
         is_flagged = top["is_flagged"].to_numpy()
         rows = [
             {
-                "part": self.labels[part][0], "row": self.labels[part][1] + int(row),
-                "id_columns": _labelled(kept[i]),
-                "q_value": None if q_values is None else _plain(q_values[i]),
+                **self.place(part, row), "id_columns": id_columns(kept[i]),
+                "q_value": None if q_values is None else plain_value(q_values[i]),
                 "is_anomaly": bool(is_flagged[i]),
                 **of_row,
             }
@@ -137,16 +165,55 @@ class ExplanationInput:
         }
         return section, reasons_file(explanation, rows)
 
+    def explained(
+        self,
+        model: Fitted,
+        some: pd.DataFrame,
+        names: list[str],
+        hidden: Sequence[str] = (),
+        *,
+        with_typical: bool = True,
+    ) -> tuple[Explanation, pd.DataFrame, list[dict[str, Any]]]:
+        """Return why some rows are so, the rows, and other columns of them; computes.
+
+        Parameters
+        ----------
+        model : Fitted
+        some : DataFrame of n rows
+            As `top_anomalies` gives them.
+        names : list of str
+            The other columns, which are carried over.
+        hidden : sequence of str
+            Columns that the explanation leaves out.
+        with_typical : bool, default=True
+            As for `Explanation.of`.
+        """
+        values, kept = self._select(some, model, names)
+        parts, places = some["part"].to_numpy(), some["place"].to_numpy()
+        fitted = None
+        if self.sizes is not None:
+            fitted = np.cumsum([0, *self.sizes])[parts] + places
+        columns = list(self.rows.columns)
+        is_hidden = np.isin(list(map(str, columns)), hidden)
+        known = some["p_value"].to_numpy(), some["statistic"].to_numpy()
+        explanation = Explanation.of(
+            model, values, known, fitted, is_hidden, columns, with_typical=with_typical
+        )
+        return explanation, values, kept
+
     def _select(
-        self, top: pd.DataFrame, model: Fitted
+        self, top: pd.DataFrame, model: Fitted, names: list[str]
     ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-        """Return the rows and the columns that identify them, in the order of the places.
+        """Return the rows and other columns of them, in the order of the places.
 
         Columns with minima are objects: no partition makes floats of others.
         """
+        if self.read is not None:
+            places, values, kept = self.read
+            where = places.get_indexer(pd.MultiIndex.from_frame(top[["part", "place"]]))
+            others = [{name: kept[i][name] for name in names} for i in where]
+            return values.iloc[where].reset_index(drop=True), others
         keys, frame = frame_tasks(self.rows)
-        measured = map(str, self.rows.columns[: model.n_features])
-        names = _identifying_columns(self.kept, {*measured, *self.private})
         chosen = dict(iter(top.groupby("part")["place"]))
         tasks = (
             (take, keys[i], self.kept.parts[i], places.to_numpy(), names)
@@ -160,9 +227,18 @@ class ExplanationInput:
         order = np.argsort(np.concatenate([places.index for places in chosen.values()]))
         return values.iloc[order].reset_index(drop=True), [kept[i] for i in order]
 
+    def place(self, part: int, row: int) -> dict[str, Any]:
+        """Return where a row of a part is in the output."""
+        file, first = self.labels[part]
+        return {"part": file, "row": first + int(row)}
+
+    def identifying_columns(self, n_features: int) -> list[str]:
+        """Return the first columns to carry over that are neither measured nor private."""
+        measured = map(str, self.rows.columns[:n_features])
+        return _identifying_columns(self.kept, {*measured, *self.private})
+
 
 def _identifying_columns(kept: FileTable, hidden: set[str]) -> list[str]:
-    """Return the first columns to carry over that are neither measured nor private."""
     names = [*kept.index_columns, *map(str, kept.columns)]
     return [name for name in names if name not in hidden][:MAX_ID_COLUMNS]
 
@@ -219,25 +295,26 @@ def _row_sections(explanation: Explanation) -> Iterator[dict[str, Any]]:
         elif explanation.is_spread[i]:
             note = "spread over many columns"
         yield {
-            "p_value": _plain(explanation.p_values[i]),
-            "statistic": _plain(explanation.statistic[i]),
+            "p_value": plain_value(explanation.p_values[i]),
+            "statistic": plain_value(explanation.statistic[i]),
             "note": note,
             "columns": [
-                {name: _plain(value) for name, value in of_column.items()}
+                {name: plain_value(value) for name, value in of_column.items()}
                 for of_column in lines.loc[[i]].to_dict("records")
             ],
         }
 
 
-def _labelled(kept: Mapping[str, Any]) -> dict[str, Any]:
-    return {_label(name): _plain(value) for name, value in kept.items()}
+def id_columns(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that identify a row, by column, for the summary."""
+    return {column_label(name): plain_value(value) for name, value in kept.items()}
 
 
 def _id_text(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _label(name: str) -> str:
+def column_label(name: str) -> str:
     """Return the name of a column to carry over: an index may have none."""
     found = _UNNAMED_INDEX.match(name)
     if found is None:
@@ -245,7 +322,7 @@ def _label(name: str) -> str:
     return "index" if found[1] == "0" else f"index {found[1]}"
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return a value of a table as JSON has it: a finite number, or a short text."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -419,7 +496,7 @@ def _list_to_confirm(
     stored = _stored(url)
     texts = {} if stored is None else _texts(stored)
     of_rows = [texts.get(place, "") for place in places]
-    id_texts, p_values = [_id_text(_labelled(of)) for of in ids], rows["p_value"].tolist()
+    id_texts, p_values = [_id_text(id_columns(of)) for of in ids], rows["p_value"].tolist()
     to_write.write(lines_to_confirm(numbers, checksums, p_values, id_texts, of_rows))
     return pd.DataFrame() if stored is None else _first(stored, top)
 

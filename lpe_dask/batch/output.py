@@ -7,7 +7,7 @@
     OUT/_scores.csv, .jsonl       the same rows in one file, if wanted
     OUT/_reasons.pqt              why the most anomalous rows are anomalous
     OUT/_summary.json             what was done; the output is complete
-    OUT/_predecessor.json         what a replaced summary says of drift
+    OUT/_predecessor.json         what a replaced summary says of its series
     OUT/_report.html              the same, as a page
 
 Every file is written under another name and then moved: all visible files are complete.

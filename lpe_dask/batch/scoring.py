@@ -39,6 +39,7 @@ from lpe_dask.batch.fingerprint import (
     read_fingerprint,
 )
 from lpe_dask.batch.fit import Existing, Fit, source_of, uses_leave_one_out
+from lpe_dask.batch.flagged_rows import draw_flagged
 from lpe_dask.batch.group_summary import group_section
 from lpe_dask.batch.inputs import (
     check_private,
@@ -49,6 +50,8 @@ from lpe_dask.batch.job import DriftSection, Job, ScoreSection
 from lpe_dask.batch.page import has_page, make_page
 from lpe_dask.batch.part_stats import N_EXPLAINED, N_EXPLAINED_NOMINAL, PartStats
 from lpe_dask.batch.parts import PartFolder
+from lpe_dask.batch.pattern_history import PatternHistory
+from lpe_dask.batch.patterns import pattern_section, read_flagged
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import Fitted, ModelFolder
@@ -364,7 +367,15 @@ def execute_scoring(
             largest = adjusted.cut_off(fdr)
             cut_off = None if math.isnan(largest) else largest
         n_measured = total.counts["rows"] - total.counts["rows_nan"]
-        reasons = _reasons(scoring, model, stats, total, adjusted, folder, steps)
+        rows_read = _explanation_input(scoring, stats, folder)
+        draw = partial(draw_flagged, folder, stats, only_flagged=scoring.only_flagged)
+        n_flagged = total.counts["flagged"]
+        with steps.timed("explain"):
+            rows_read, drawn = read_flagged(rows_read, model, total.top, n_flagged, draw)
+        reasons = _reasons(scoring, model, rows_read, total, adjusted, folder, steps)
+        with steps.timed("patterns"):
+            history = PatternHistory.of(series, scoring.job.drift_test_obstacle)
+            patterns = pattern_section(rows_read, model, n_flagged, drawn, history)
         drift = _drift(scoring, series, total, partial(columns.new_categories, stats))
         path = scoring.job.model.path
         certified = None if certificate is None else certificate.as_json()
@@ -379,7 +390,8 @@ def execute_scoring(
             "p_value_bins": bins.histogram(total.bins),
             "output": redact(scoring.output),
             "model": None if path is None else redact(ModelFolder(path).url),
-            "reasons": reasons, "planned_worker_bytes": planned, "drift": drift,
+            "reasons": reasons, "patterns": patterns, "planned_worker_bytes": planned,
+            "drift": drift,
             "values": columns.section(total),
             "groups": group_section(
                 model, groups, alpha, scoring.private,
@@ -569,10 +581,19 @@ def _warn_if_fdr_unreliable(scoring: Scoring, model: Fitted, total: PartStats) -
         logger.warning("%s", doubt)
 
 
+def _explanation_input(
+    scoring: Scoring, stats: Sequence[PartStats], folder: PartFolder
+) -> ExplanationInput:
+    """Return the rows that were scored, to explain some of them."""
+    sizes = [of.counts["rows"] for of in stats] if scoring.scores_nominal_rows else None
+    labels = [(folder.name(i), 0) for i in range(folder.n_parts)]
+    return ExplanationInput(scoring.rows, scoring.kept, labels, sizes, scoring.private)
+
+
 def _reasons(
     scoring: Scoring,
     model: Fitted,
-    stats: Sequence[PartStats],
+    rows: ExplanationInput,
     total: PartStats,
     adjusted: Adjustment | None,
     folder: PartFolder,
@@ -590,9 +611,6 @@ def _reasons(
     q_values = None
     if adjusted is not None:
         q_values = adjusted.q_values(total.top["p_value"].to_numpy())
-    sizes = [of.counts["rows"] for of in stats] if scoring.scores_nominal_rows else None
-    labels = [(folder.name(i), 0) for i in range(folder.n_parts)]
-    rows = ExplanationInput(scoring.rows, scoring.kept, labels, sizes, private)
     try:
         with steps.timed("explain"):
             section, file = rows.explain(model, total.top, q_values)

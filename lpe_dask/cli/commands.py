@@ -260,16 +260,41 @@ def compile_ahead(algorithm: str, debug: bool) -> None:
     help="Write the rows into this new CSV file instead. Mark those that are anomalies (x "
     "in is_anomaly_confirmed); `fit` and `score` leave them out (--without-rows FILE).",
 )
+@click.option(
+    "--patterns",
+    "shows_patterns",
+    is_flag=True,
+    help="Print how the run has grouped its flagged rows by cause, instead of rows. "
+    "Computes nothing.",
+)
 @worker_options
 def explain(
-    output: str, top: int, confirm: str | None, debug: bool, **options: Any
+    output: str,
+    top: int,
+    confirm: str | None,
+    shows_patterns: bool,
+    debug: bool,
+    **options: Any,
 ) -> None:
     """Explain why the most anomalous rows of a run are anomalous.
 
     Prints a line for each, with the three columns that say most. All columns are in
-    OUT/_reasons.pqt.
+    OUT/_reasons.pqt. With --patterns, a line for each cause.
     """
     with exit_codes(debug):
+        if shows_patterns:
+            if given_options({"top": top, "confirm": confirm}):
+                raise click.UsageError(
+                    "--top and --confirm are for rows, and --patterns prints none. Leave "
+                    "one or the other out."
+                )
+            from lpe_dask.batch import read_patterns
+            from lpe_dask.cli.patterns import format_patterns, patterns_note
+
+            found = read_patterns(output)
+            echo(format_patterns(found))
+            echo(patterns_note(found), err=True)
+            return
         from lpe_dask.batch import explain_output
         from lpe_dask.cli.reasons import format_reasons, list_text
         from lpe_dask.forecast import Workload

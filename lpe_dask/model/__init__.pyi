@@ -22,6 +22,14 @@ from .lpe_parameters import SEARCH_PARAMETERS as SEARCH_PARAMETERS
 from .lpe_parameters import ParameterError as ParameterError
 from .lpe_parameters import checked_parameters as checked_parameters
 from .lpe_parameters import exact_level as exact_level
+from .patterns import N_OTHER_TERMS as N_OTHER_TERMS
+from .patterns import Pattern as Pattern
+from .patterns import RowTerms as RowTerms
+from .patterns import Term as Term
+from .patterns import group_rows as group_rows
+from .patterns import leading_terms as leading_terms
+from .patterns import value_term as value_term
+from .patterns import value_text as value_text
 from .persistence.model_folder import ModelFolder as ModelFolder
 from .validity import decisive_places as decisive_places
 from .validity import flagged_places as flagged_places

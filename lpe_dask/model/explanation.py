@@ -60,6 +60,9 @@ class Explanation:
         its status.
     p_values, statistic : ndarray of shape (n,)
     shares : ndarray of shape (n, n_columns)
+    directions : ndarray of shape (n, n_columns)
+        1 where a number is larger than those of its nearest nominal rows, -1 where smaller,
+        and between: see `search.Attribution`.
     distances : ndarray of shape (n,)
         To the nearest nominal row.
     typical_shares : ndarray of shape (n, n_columns)
@@ -76,6 +79,7 @@ class Explanation:
     p_values: NDArray[np.float64]
     statistic: NDArray[np.float64]
     shares: NDArray[np.float64]
+    directions: NDArray[np.float64]
     distances: NDArray[np.float64]
     typical_shares: NDArray[np.float64]
     order: NDArray[np.int64]
@@ -91,6 +95,8 @@ class Explanation:
         places: NDArray[np.int64] | None = None,
         is_hidden: NDArray[np.bool_] | None = None,
         names: Sequence[Any] | None = None,
+        *,
+        with_typical: bool = True,
     ) -> Self:
         """Return why rows are as they are; computes.
 
@@ -108,6 +114,9 @@ class Explanation:
         names : sequence, optional
             What to call the columns of a model without names; likewise. None: by their
             numbers.
+        with_typical : bool, default=True
+            Whether ``usual`` and ``typical_shares`` are wanted, which takes long where many
+            groups are searched each by itself.
 
         Raises
         ------
@@ -119,6 +128,7 @@ class Explanation:
                 model, _rows_of(model, values, which),
                 None if known is None else (known[0][which], known[1][which]),
                 None if places is None else places[which], is_hidden, names,
+                with_typical=with_typical,
             )
             for model, which in _models_of(fitted, values)
         ]  # fmt: skip
@@ -150,11 +160,13 @@ class Explanation:
         places: NDArray[np.int64] | None,
         is_hidden: NDArray[np.bool_] | None,
         names: Sequence[Any] | None,
+        *,
+        with_typical: bool,
     ) -> Self:
         """Return the same of the rows that a model measures itself."""
         numbers = None if places is None else reference_ids(fitted, places)
         table = fitted.table_of_values(values)
-        found, typical = _attributed(fitted, table, numbers)
+        found, typical = _attributed(fitted, table, numbers, with_typical=with_typical)
         p_values, statistic = known or fitted.exact_scores(found.rows)
         n_features, has_groups = fitted.n_features, fitted.has_groups
         preparation = fitted.reference.space.preparation
@@ -172,7 +184,8 @@ class Explanation:
             values.iloc[:, shown],
             nominal.iloc[:, shown],
             usual[:, shown],
-            p_values, statistic, shares, found.distances, typical_shares[:, shown],
+            p_values, statistic, shares, found.directions[:, shown], found.distances,
+            typical_shares[:, shown],
             np.argsort(-np.nan_to_num(shares), axis=1, kind="stable"),
             np.all(found.shares < MIN_SHARE, axis=1),
         )  # fmt: skip
@@ -235,12 +248,18 @@ def _rows_of(model: Fitted, values: pd.DataFrame, which: NDArray[np.int64]) -> p
 
 
 def _attributed(
-    fitted: Fitted, table: Table, numbers: NDArray[np.int64] | None
+    fitted: Fitted,
+    table: Table,
+    numbers: NDArray[np.int64] | None,
+    *,
+    with_typical: bool,
 ) -> tuple[Attribution, dict[int | None, Typical]]:
     """Return why rows are so far, and what is typical of all, or of groups; computes."""
     reference, has_groups = fitted.reference, fitted.has_groups
     if reference.space.groups is not None:
-        return reference.attributed_in_groups(table.rows, numbers)
+        return reference.attributed_in_groups(
+            table.rows, numbers, with_typical=with_typical
+        )
     found, typical = reference.attributed(table.rows, numbers, has_groups=has_groups)
     return found, {None: typical}
 

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.search.feature_contributions import (
     TypicalValues,
+    directions,
     squared_parts,
     typical_values,
 )
@@ -81,6 +82,10 @@ class Attribution(NamedTuple):
     shares : ndarray of shape (n_queries, n_columns)
         Of each column of the input but one of groups, 1 together; NaN where all distances
         are 0 or ``inf``, or the query was not measured.
+    directions : ndarray of shape (n_queries, n_columns)
+        1 where the numbers of all nearest rows are smaller than that of the query, -1 where
+        they are larger, or between, as rows on either side add to the share; 0 for
+        categories, NaN where there is no share.
     nearest : ndarray of shape (n_queries, n_prepared)
         The nearest row, prepared; NaN where there is none.
     distances : ndarray of shape (n_queries,)
@@ -89,6 +94,7 @@ class Attribution(NamedTuple):
 
     rows: NDArray[np.generic]
     shares: NDArray[np.float64]
+    directions: NDArray[np.float64]
     nearest: NDArray[np.float64]
     distances: NDArray[np.float64]
 
@@ -362,19 +368,20 @@ def _attributed(
     pass_rows = listing_pass_rows(prepared.shape[1], n_neighbors)
     n_columns = n_features - has_groups
     shares, nearest = np.empty((len(prepared), n_columns)), np.empty(prepared.shape)
-    distances = np.empty(len(prepared))
+    signs, distances = np.empty(shares.shape), np.empty(len(prepared))
     for start in range(0, len(prepared), pass_rows):
         part = slice(start, start + pass_rows)
         numbers = None if own is None else own[part]
         found = _listed(prepared[part], numbers, searched, n_neighbors)
         distances[part] = found.distances[:, 0]
-        total, nearest[part] = _parts(
+        total, signed, nearest[part] = _parts(
             prepared[part], found, wanted[part], searched, n_features
         )
         of_columns = np.ascontiguousarray(total[:, :n_columns])
         with np.errstate(invalid="ignore"):
             shares[part] = of_columns / of_columns.sum(axis=1, keepdims=True)
-    return shares, nearest, distances
+            signs[part] = signed[:, :n_columns] / np.abs(of_columns)
+    return shares, signs, nearest, distances
 
 
 def _parts(
@@ -383,13 +390,15 @@ def _parts(
     wanted: NDArray[np.int64],
     searched: JoinInputs,
     n_features: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     r"""Return :math:`\sum_k \delta_{kc}^2 / d_k` of each column c.
 
-    Beside it the nearest row, as each reading of the blocks is expensive. Rows at no finite
+    Beside it the same with the sign of :math:`\delta_{kc}`, and the nearest row, as each
+    reading of the blocks is expensive. Rows at no finite
     distance have no part in it, nor has one beyond so many as are wanted.
     """
     total, nearest = np.zeros((len(prepared), n_features)), np.empty(prepared.shape)
+    signed = np.zeros(total.shape)
     n_neighbors, n_at_once = found.distances.shape[1], gather_batch(*prepared.shape)
     counts = np.isfinite(found.distances) & (found.distances > 0)
     counts &= np.arange(n_neighbors) < wanted[:, None]
@@ -399,13 +408,13 @@ def _parts(
         if start == 0:
             nearest = others[:, 0]
         for place, rank in enumerate(some):  # added rank by rank, however many at once
-            parts = squared_parts(
-                searched.space.preparation, prepared, others[:, place], n_features
-            )
+            pairs = searched.space.preparation, prepared, others[:, place], n_features
+            parts, is_counted = squared_parts(*pairs), counts[:, rank, None]
             with np.errstate(divide="ignore", invalid="ignore"):
-                added = parts / found.distances[:, rank, None]
-            total += np.where(counts[:, rank, None], added, 0)
-    return total, nearest
+                added = np.where(is_counted, parts / found.distances[:, rank, None], 0)
+            total += added
+            signed += np.where(is_counted, np.abs(added) * directions(*pairs), 0)
+    return total, signed, nearest
 
 
 def _listed(

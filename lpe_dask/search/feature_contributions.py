@@ -108,6 +108,31 @@ def squared_parts(
     return parts
 
 
+def directions(
+    preparation: Preparation,
+    queries: NDArray[np.float64],
+    rows: NDArray[np.float64],
+    n_features: int,
+) -> NDArray[np.float64]:
+    """Return 1 where a number of a query is larger than that of the row, -1 where smaller.
+
+    0 where they are equal, and for categories. Parameters as for `squared_parts`; so is
+    what is returned for queries of unknown groups.
+    """
+    if preparation.groups is not None:
+        return _by_group(directions, preparation, (queries, rows), n_features)
+    places, last = preparation.number_places(n_features), -preparation.n_codes or None
+    found = np.zeros((len(queries), n_features))
+    with np.errstate(over="ignore", invalid="ignore"):
+        delta = queries[:, :last] - rows[:, :last]
+        if (matrix := preparation.matrix) is not None:
+            delta = product(delta, _inverse(matrix.tobytes(), len(matrix)))
+    complete = _with_left_out(preparation, delta, 0.0)
+    n_numbers = n_features - len(preparation.categorical)  # both forms have one order
+    found[:, places] = np.sign(complete[:, :n_numbers])
+    return found
+
+
 def inverse_transform(
     preparation: Preparation, prepared: NDArray[np.floating], n_features: int
 ) -> NDArray[np.float64]:

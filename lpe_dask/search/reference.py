@@ -312,17 +312,24 @@ class Reference:
         return self._joined(found[:n_tasks]), self._typical[None]
 
     def attributed_in_groups(
-        self, rows: da.Array, numbers: NDArray[np.int64] | None = None
+        self,
+        rows: da.Array,
+        numbers: NDArray[np.int64] | None = None,
+        *,
+        with_typical: bool = True,
     ) -> tuple[Attribution, dict[int | None, Typical]]:
         """Return the same where groups are searched each by itself; computes.
 
         What is typical is that of each group, by its number: of the groups of the rows, and
-        of others, too; not of those whose rows are not measured.
+        of others, too; not of those whose rows are not measured. It takes long for many
+        groups: ``with_typical=False`` leaves out those of which it is not known yet.
         """
         searched, shares = self._searched_in(rows)
         tasks = attribute(rows, searched, shares, numbers, has_groups=True)
         found = self._joined(compute(*tasks))
         assert self.space.groups is not None
+        if not with_typical:
+            return found, self._typical
         codes = np.unique(found.rows[:, -1].astype(np.float64))
         codes = codes[codes >= 0]
         _, is_measured = self.space.groups.of_rows(codes)

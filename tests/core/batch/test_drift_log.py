@@ -287,8 +287,10 @@ def test_run__without_a_day_keeps_no_value_of_a_run_that_it_replaces():
     score(2, private=["x"])
 
     copied = json.loads(Path("scored/_predecessor.json").read_text())
-    assert sorted(copied) == ["before", "drift", "fingerprint"]
-    assert sorted(copied["before"]) == ["drift", "fingerprint"]
+    assert sorted(copied) == ["before", "drift", "fingerprint", "patterns"]
+    assert sorted(copied["before"]) == ["drift", "fingerprint", "patterns"]
+    (known,) = copied["patterns"]["history"]
+    assert (known.keys(), {*map(len, known["rows"])}) == ({"date", "rows"}, {16})
 
 
 def interrupt(seed):

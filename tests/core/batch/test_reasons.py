@@ -205,7 +205,7 @@ def test_reasons__have_q_values_where_a_rate_decides(tmp_path, model, rows):
 def test_reasons__a_run_does_not_fail_for_want_of_them(
     tmp_path, model, rows, monkeypatch, caplog
 ):
-    def fail(*args):
+    def fail(*args, **options):
         raise RuntimeError("no memory")
 
     monkeypatch.setattr("lpe_dask.model.explanation.Explanation.of", fail)
@@ -213,7 +213,9 @@ def test_reasons__a_run_does_not_fail_for_want_of_them(
     summary, out = scored(rows, tmp_path)
 
     assert "no reasons can be given" in caplog.text
+    assert "flagged rows cannot be grouped" in caplog.text
     assert summary["reasons"]["reason"] == "RuntimeError: no memory."
+    assert summary["patterns"]["reason"] == "RuntimeError: no memory."
     assert len(pd.read_parquet(out)) == 200
 
 

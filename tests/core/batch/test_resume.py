@@ -298,14 +298,14 @@ def test_run__changes_no_file_once_it_was_displaced(tables, tmp_path, monkeypatc
     folder, function = tmp_path / name, getattr(owner, function_name)
     calls, files = [], []
 
-    def displaced(*arguments):
+    def displaced(*arguments, **options):
         calls.append(arguments)
         if len(calls) == n_calls + 1:
             lock = folder / "_lock.json"
             lock.write_text(re.sub('"token": "', r"\g<0>0", lock.read_text()))
             (folder / "part-00099.parquet").write_bytes(b"another's")
             files.append(files_in(folder))
-        return function(*arguments)
+        return function(*arguments, **options)
 
     monkeypatch.setattr(owner, function_name, displaced)
 

@@ -1,5 +1,7 @@
 """What commands tell about a run: drift, reasons and the page."""
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +111,38 @@ def test_report__makes_the_page_that_a_run_has_not_made():
     assert Path("out/same/_report.html").exists()
     assert refused.exit_code == 2
     assert "no summary of a finished run in nothing" in refused.stderr
+
+
+def test_explain__prints_patterns_without_computing():
+    score("other")
+    told = invoke("explain", "out/other", "--patterns")
+
+    assert told.exit_code == 0, told.output
+    head, first, *_ = told.stdout.splitlines()
+    assert head.split() == ["rows", "share", "pattern", "example"]
+    assert re.match(r" *\d+ +\d+\.\d% +(speed|load) high.* id=a, part-00000", first)
+    assert "of them in these patterns; no p-value belongs to them" in told.stderr
+    both = invoke("explain", "out/other", "--patterns", "--top", 3)
+    assert (both.exit_code, "--patterns prints none" in both.stderr) == (2, True)
+    summary = read_summary("out/other")
+    del summary["patterns"]
+    Path("out/other/_summary.json").write_text(json.dumps(summary))
+    refused = invoke("explain", "out/other", "--patterns")
+    assert refused.exit_code == 2
+    assert "an earlier version of lpe_dask wrote it. Score the rows again" in refused.stderr
+
+
+def test_explain__of_a_series_says_which_patterns_are_new():
+    text = Path("other.toml").read_text().replace("other.parquet", "{date}.parquet")
+    Path("daily.toml").write_text(text.replace("out/other", "out/{date}"))
+    for date, name in [("2026-11-01", "same"), ("2026-11-02", "other")]:
+        Path(f"{name}.parquet").rename(f"{date}.parquet")
+        assert invoke("run", "daily.toml", "--date", date).exit_code == 0
+
+    lines = invoke("explain", "out/2026-11-02", "--patterns").stdout.splitlines()
+
+    assert lines[0].split()[-1] == "earlier_runs"
+    assert all(re.search(r" (new|1 of 1, up to \d+ rows) *$", line) for line in lines[1:])
 
 
 def test_explain__prints_reasons_and_works_out_more():

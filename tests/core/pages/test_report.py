@@ -232,6 +232,52 @@ def test_report_page__lists_the_groups_with_most_evidence(without_pictures):
     assert "Groups with most" not in Page(report_page(summaries.drifting())).text
 
 
+def test_report_page__lists_the_patterns(pages):
+    parsed = Page(pages["ordinary"][1])
+
+    (table,) = parsed.tables["Patterns among the flagged rows"]
+    assert table[0] == [
+        "pattern", "about rows", "share", "groups", "most in", "time_of_day",
+        "earlier runs", "example",
+    ]  # fmt: skip
+    assert table[1] == [
+        "mean_of_sensor_0 high, site = north", "617", "50.00 %", "2", "north (80.00 %)",
+        "2026-11-24 01:02:03 to 2026-11-24 00:59:59; most: 2026-11-24 01:03:00 to "
+        "2026-11-24 01:04:00",
+        "in 4 of the last 5, up to 1,100 rows",
+        "pump 0, part-00007.parquet, row 77",
+    ]  # fmt: skip
+    assert table[3][6] == "new"
+    assert (
+        "1,000 of 1,234 flagged rows, drawn at random, are grouped by the columns with the "
+        "largest shares of their distance; 87.50 % of them are in one of these patterns."
+    ) in parsed.text
+    assert "No p-value belongs to these groups, as the data chose them" in parsed.text
+
+
+def test_report_page__of_patterns_without_groups_times_and_earlier_runs(without_pictures):
+    summary = summaries.ordinary()
+    found = summary["patterns"] | {
+        "is_sample": False, "time_column": None, "n_earlier_runs": 0
+    }  # fmt: skip
+    nothing = dict.fromkeys(["n_groups", "top_group", "is_new", "seen_runs", "seen_rows"])
+    listed = [pattern | nothing for pattern in found["listed"]]
+
+    parsed = Page(report_page(summary | {"patterns": found | {"listed": listed}}))
+
+    (table,) = parsed.tables["Patterns among the flagged rows"]
+    assert table[0] == ["pattern", "rows", "share", "example"]
+    assert "All 1,000 flagged rows are grouped" in parsed.text
+    assert "new if" not in parsed.text
+    for changed, said in [
+        ({}, "no row is flagged."),
+        ({"reason": "no memory."}, "no memory."),
+    ]:
+        none = summary | {"patterns": found | {"listed": []} | changed}
+        assert f"There are no patterns: {said} " in Page(report_page(none)).text
+    assert "Patterns among" not in report_page(summaries.old())
+
+
 @pytest.mark.parametrize(
     ("n_rows", "said"),
     [(0, "the input: there are no rows"), (100_000, "the input: no row has a p-value")],

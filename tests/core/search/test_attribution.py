@@ -63,6 +63,23 @@ def joined(tasks):
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
 
+def directions_of(queries, reference, distances, numbers):
+    """How much more of each share is of smaller numbers than of larger ones, -1 to 1."""
+    found = np.full(queries.shape, np.nan)
+    for (i, c), x in np.ndenumerate(queries):
+        above = below = 0.0
+        for d, j in zip(distances[i], numbers[i], strict=True):
+            if 0 < d < np.inf:
+                part = (x - reference[j, c]) ** 2 / d
+                above, below = (
+                    above + part * (x > reference[j, c]),
+                    below + part * (x < reference[j, c]),
+                )
+        if above + below > 0:
+            found[i, c] = (above - below) / (above + below)
+    return found
+
+
 def nearest_of(oracle, queries, n_neighbors, own=None):
     """Distances and numbers; inf and -1 where there are no more."""
     shape = (len(queries), n_neighbors)
@@ -117,6 +134,9 @@ def test_tasks__are_the_definition_for_any_chunks(algorithm, data, n_features):
     np.testing.assert_array_equal(found.rows, queries)
     right = oracle.shares(pd.DataFrame(queries), own)
     np.testing.assert_allclose(found.shares, right, rtol=0, atol=1e-12)
+    near = nearest_of(oracle, queries, statistic.n_neighbors or 20, own)
+    right = directions_of(queries, reference, *near)
+    np.testing.assert_allclose(found.directions, right, rtol=0, atol=1e-12)
     (distances,), (numbers,) = (values.T for values in nearest_of(oracle, queries, 1, own))
     nearest = np.where(numbers[:, None] < 0, np.nan, reference[numbers])
     np.testing.assert_array_equal(found.nearest, nearest)
@@ -217,7 +237,7 @@ def test_tasks__of_no_rows():
     none = chunked(reference[:0], 1)
 
     found = joined(attribute(none, searched, 2))
-    assert [values.shape for values in found] == [(0, 3), (0, 3), (0, 3), (0,)]
+    assert [values.shape for values in found] == [(0, 3)] * 4 + [(0,)]
     found = joined(list_nearest(none, searched, 2, 4))
     assert [values.shape for values in found] == [(0, 4), (0, 4)]
 

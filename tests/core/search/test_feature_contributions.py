@@ -10,6 +10,7 @@ import pytest
 from choosing import dealt, mostly_full
 from lpe_dask.model.learning.scaling import learn_preparation
 from lpe_dask.search.feature_contributions import (
+    directions,
     inverse_transform,
     squared_parts,
 )
@@ -44,6 +45,25 @@ def test_squared_parts__of_no_rows_and_of_overflown_ones():
     parts = squared_parts(Preparation(), np.array(queries), np.array(others), 2)
 
     assert parts.tolist() == [[np.inf, 1.0], [np.inf, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("scale", "metric", "params"), [*CASES, *((of, "mahalanobis", None) for of in SCALES)]
+)
+def test_directions__are_those_of_the_input(scale, metric, params):
+    """Whatever a scale or a matrix makes of it; 0 for categories."""
+    rows = np.random.default_rng(2).integers(-20, 20, (60, 3)) / 10
+    categorical = (1,) if (metric, params) == ("euclidean", None) else ()
+    rows[:, list(categorical)] = np.round(np.abs(rows[:, list(categorical)]))
+    preparation = learned(rows, scale, metric, params, categorical)
+    prepared, others = preparation.apply(rows), preparation.apply(rows[::-1])
+
+    found = directions(preparation, prepared, others, rows.shape[1])
+
+    right = np.sign(rows - rows[::-1])
+    right[:, list(categorical)] = 0
+    is_known = (right != 0) | (metric != "mahalanobis")  # else there is rounding
+    np.testing.assert_array_equal(found[is_known], right[is_known])
 
 
 def _few_decimals():
