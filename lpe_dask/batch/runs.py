@@ -21,7 +21,8 @@ from lpe_dask.batch.inputs import paths_of
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.job_file import errors_with_location
 from lpe_dask.batch.output import remove_fits
-from lpe_dask.batch.scoring import Scoring, execute_scoring, prepare_scoring, tidy_scoring
+from lpe_dask.batch.scoring import execute_scoring, tidy_scoring
+from lpe_dask.batch.scoring_plan import Scoring, prepare_scoring
 from lpe_dask.batch.summary import model_summary
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import (

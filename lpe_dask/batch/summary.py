@@ -62,7 +62,7 @@ def score_summary(
 ) -> dict[str, Any]:
     """Return what ``_summary.json`` says of a model and of the rows scored by it.
 
-    `batch.scoring` adds what it knows of the run: drift, reasons, values, and the rest.
+    `batch.findings` adds what was found: drift, reasons, values, and the rest.
 
     Parameters
     ----------

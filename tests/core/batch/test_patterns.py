@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import numpy as np
@@ -230,8 +231,11 @@ def test_patterns__have_times_of_an_index(tmp_path, model, rows):
 @given(
     counts=st.lists(st.integers(0, 4), min_size=1, max_size=6).filter(any),
     most=st.integers(1, 30),
+    only_flagged=st.booleans(),
 )
-def test_draw_flagged__draws_the_same_rows_from_any_parts(tmp_path_factory, counts, most):
+def test_draw_flagged__draws_the_same_rows_from_any_parts(
+    tmp_path_factory, counts, most, only_flagged
+):
     """The ranks of the whole table decide, whatever the parts."""
     folder = tmp_path_factory.mktemp("parts")
     parts = [
@@ -243,13 +247,18 @@ def test_draw_flagged__draws_the_same_rows_from_any_parts(tmp_path_factory, coun
         )
         for n in counts
     ]  # fmt: skip
-    store = PartFolder(str(folder), len(parts), Lock(folder))
-    for number, part in enumerate(parts):
+    store, first, stats = PartFolder(str(folder), len(parts), Lock(folder)), 0, []
+    for number, (part, n_flagged) in enumerate(zip(parts, counts, strict=True)):
+        stats.append(SimpleNamespace(counts={"rows": len(part), "flagged": n_flagged}))
+        if only_flagged:  # a row without a p-value is written, too
+            part.insert(0, "row_number", first + np.arange(len(part)))
+            first += len(part)
+            part = part[part["is_anomaly"].fillna(value=True)]
         part.to_parquet(folder / store.name(number))
     flagged = [(i, 1 + 2 * k) for i, n in enumerate(counts) for k in range(n)]
 
     with dask.config.set(scheduler="sync"):
-        found = draw_flagged(store, counts, most)
+        found = draw_flagged(store, stats, most, only_flagged=only_flagged)
 
     drawn = list(zip(found["part"], found["place"], strict=True))
     n_drawn = min(most, len(flagged))
@@ -257,6 +266,8 @@ def test_draw_flagged__draws_the_same_rows_from_any_parts(tmp_path_factory, coun
     assert drawn == [flagged[rank] for rank in sorted(ranks)]
     assert found["p_value"].tolist() == [place / 10 for _, place in drawn]
     assert found["statistic"].tolist() == [place / 3 for _, place in drawn]
+    in_files = [(place + 1) // 2 if only_flagged else place for _, place in drawn]
+    assert found["row"].tolist() == in_files
 
 
 def test_read_patterns__of_an_earlier_version_says_what_to_do(tmp_path, model, rows):

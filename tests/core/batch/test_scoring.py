@@ -120,6 +120,7 @@ def test_score_files__summary_says_what_was_done(tmp_path):
     assert datetime.fromisoformat(summary.pop("finished")).utcoffset() is not None
     assert len(summary.pop("values")) == 2
     assert len(summary.pop("reasons")["rows"]) == 10
+    assert summary.pop("false_alarms")["at_most"] == 1  # which are all that are flagged
     assert summary.pop("patterns")["flagged_rows"] == flagged
     assert sum(summary.pop("p_value_bins")["rows"]) == 10
     assert summary.pop("versions").keys() >= {"python", "lpe_dask", "dask", "numba"}
@@ -155,6 +156,7 @@ def test_score_files__summary_says_what_was_done(tmp_path):
         "alpha": 0.1,
         "fdr": None,
         "fdr_cut_off": None,
+        "confidence": None,
         "output": f"file://{tmp_path}/out",
         "parameters": arguments | {"own": list(arguments["own"])},
         "n_neighbors_": 3,
