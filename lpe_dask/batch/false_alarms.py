@@ -25,7 +25,8 @@ DEFAULT_CONFIDENCE = 0.95
 #: Most groups whose distributions are added up.
 MAX_GROUPS = 50_000
 
-#: Why nothing is known.
+#: Why nothing is known, or nothing is flagged.
+_UNFLAGGABLE = "no row can be flagged: there are too few calibration rows"
 _RANKS = "rows were scored against each other: their p-values are ranks"
 _SHARED = "groups have no calibration of their own: nothing is promised for each of them"
 _POOLED = "rows of small and unknown groups were compared with all nominal rows, for which "
@@ -63,9 +64,9 @@ def false_alarm_section(
     Returns
     -------
     section : dict
-        "expected", how many there are on average at most, if all rows are like nominal
-        ones; "at_most" so many, with the probability "confidence"; None, with the "reason"
-        for it, where that is not known.
+        "expected", how many rows alpha flags on average, at most, if all are like nominal
+        ones; "at_most" so many of the flagged rows are false alarms, with the probability
+        "confidence"; None, with the "reason" for it, where that is not known.
     """
     confidence = DEFAULT_CONFIDENCE if confidence is None else confidence
     section = {"expected": None, "at_most": None, "confidence": confidence}
@@ -73,8 +74,9 @@ def false_alarm_section(
         return section | {"reason": why}
     sizes = _sizes(model, n_measured, groups)
     places = _places(model, sizes[1], fdr, cut_off)
-    expected = expected_flagged(sizes[0], places, sizes[1])
-    section["expected"] = float(expected.sum())
+    if fdr is None:  # else what is flagged depends on how many small p-values there are
+        expected = expected_flagged(sizes[0], places, sizes[1])
+        section["expected"] = float(expected.sum())
     if not model.calibration.includes_self:
         why = (
             f"calibration={model.calibration_kind!r} promises a rate on average over "
@@ -83,6 +85,7 @@ def false_alarm_section(
     elif len(sizes[0]) > MAX_GROUPS:
         why = f"there are more than {MAX_GROUPS:,} groups"
     else:
+        why = None if places.any() or fdr is not None else _UNFLAGGABLE
         section["at_most"] = _at_most(sizes, places, n_flagged, fdr, cut_off, confidence)
     return section | {"reason": why}
 

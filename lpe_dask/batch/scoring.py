@@ -39,7 +39,7 @@ from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.scoring_plan import Scoring
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.timing import Steps
-from lpe_dask.model import Fitted, ModelFolder
+from lpe_dask.model import Fitted, ModelFolder, warn_if_nothing_can_be_flagged
 from lpe_dask.monitoring import DriftMonitor, PValueBins, WatchedGroups
 from lpe_dask.pvalues import Adjustment, adjustment
 from lpe_dask.storage import Folder, Lock, redact, short_message
@@ -73,6 +73,7 @@ def execute_scoring(
     alpha, fdr = scoring.made_from.settings["alpha"], scoring.fdr
     if fdr is None:
         model = model.at_level(alpha, scoring.confidence)
+        warn_if_nothing_can_be_flagged(model)
     else:  # which flags no p-value above itself
         model = model.at_level(fdr)
     columns = ColumnValues(

@@ -121,13 +121,13 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
     decided = f"alpha {summary['alpha']:g}"
     if summary["fdr"] is not None:
         decided = f"a false discovery rate of {summary['fdr']:g}"
-    elif summary["confidence"] is not None:
+    elif summary["confidence"] is not None and not _is_ranked(summary):
         decided += f" with {_percent(summary['confidence'])} confidence"
     lines = [
         f"{summary['rows']} rows against {summary['nominal_rows']} nominal rows, "
         f"in {summary['seconds']:.1f} s",
         f"{flagged} flagged at {decided}" + ("" if share is None else f" ({share:.2%})"),
-        *_false_alarm_lines(summary["false_alarms"]),
+        *_false_alarm_lines(summary["false_alarms"], flagged),
     ]
     if summary["output_rows"] == "flagged":
         lines.append(f"{summary['written_rows']} rows are written")
@@ -156,15 +156,24 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _false_alarm_lines(section: dict[str, Any]) -> list[str]:
+def _is_ranked(summary: dict[str, Any]) -> bool:
+    """Return whether rows were scored against each other, for which nothing is promised."""
+    return bool(summary["fingerprint"]["settings"]["scores_nominal_rows"])
+
+
+def _false_alarm_lines(section: dict[str, Any], n_flagged: int) -> list[str]:
     """Return how many flagged rows are false alarms."""
-    expected, at_most = section["expected"], section["at_most"]
-    if expected is None:
+    expected, at_most, said = section["expected"], section["at_most"], []
+    if n_flagged == 0:
         return []
-    line = f"{expected:,.3g} of these are expected by chance"
-    if at_most is not None:
-        line += f", at most {at_most} with {_percent(section['confidence'])} confidence"
-    return [line]
+    if expected is not None:
+        said.append(f"{expected:,.3g} expected by chance")
+    if at_most == n_flagged:
+        said.append("all may be false alarms")
+    elif at_most is not None:
+        sure = _percent(section["confidence"])
+        said.append(f"at most {at_most} are false alarms, with {sure} confidence")
+    return [", ".join(said)] if said else []
 
 
 def _percent(level: float) -> str:

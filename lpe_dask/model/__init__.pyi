@@ -1,6 +1,9 @@
 from .arguments import Arguments as Arguments
 from .arguments import FitArguments as FitArguments
 from .calibration_check import check_calibration as check_calibration
+from .calibration_warnings import (
+    warn_if_nothing_can_be_flagged as warn_if_nothing_can_be_flagged,
+)
 from .detector import LPE as LPE
 from .detector import fitted_of as fitted_of
 from .detector import load as load

@@ -19,19 +19,11 @@ _warned: set[tuple[float, float | None]] = set()
 
 def warn_if_nothing_can_be_flagged(fitted: Fitted) -> None:
     """Warn if no p-value can be as small as the level."""
+    if fitted.confidence is not None:
+        _warn_if_confidence_leaves_nothing(fitted, fitted.confidence)
+        return
     least, sizes = fitted.calibration.least_p_value(), fitted.calibration.sizes
-    if least < fitted.limit or (fitted.confidence and fitted.groups is not None):
-        return  # groups in which no row can be flagged with this confidence are small
-    if fitted.confidence is not None and fitted.limit == 0:
-        needed = rows_for_confidence(fitted.alpha, fitted.confidence)
-        _warn_once(
-            (fitted.alpha, fitted.confidence),
-            f"no row can be flagged at alpha={fitted.alpha:g} with confidence="
-            f"{fitted.confidence:g}: that takes {needed} calibration rows, and of "
-            f"{fitted.n_samples} nominal rows {sizes.max()} are such. Give more nominal "
-            f"rows ({2 * needed}, as half of them are calibration rows by default) or a "
-            f"calibration_size of at least {needed}, raise alpha, or lower confidence.",
-        )
+    if least < fitted.limit:
         return
     in_group = " in the largest group" if len(sizes) > 1 else ""
     _warn_once(
@@ -41,6 +33,27 @@ def warn_if_nothing_can_be_flagged(fitted: Fitted) -> None:
         f"{in_group}. Raise alpha, or use more nominal rows; with graph='radius' a "
         f"larger radius; along a neighbor graph more edges (metric_params['n_neighbors'], "
         f"the graph 'union') or a lower n_neighbors.",
+    )
+
+
+def _warn_if_confidence_leaves_nothing(fitted: Fitted, confidence: float) -> None:
+    sizes, where, n_rows = fitted.calibration.sizes, "", fitted.n_samples
+    needed = rows_for_confidence(fitted.alpha, confidence)
+    n_few = int((sizes < needed).sum())
+    if n_few == 0:
+        return
+    remedy = f"Give more nominal rows ({2 * needed}, as half of them are calibration rows "
+    remedy += "by default)"
+    if fitted.groups is not None:
+        where = f" in {n_few} of {len(sizes)} groups"
+        remedy += " of each group"
+    elif n_rows > needed:
+        remedy += f" or a calibration_size of at least {needed}"
+    _warn_once(
+        (fitted.alpha, confidence),
+        f"no row can be flagged{where} at alpha={fitted.alpha:g} with confidence="
+        f"{confidence:g}: that takes {needed} calibration rows, and of {n_rows} nominal "
+        f"rows {sizes.min()} are such. {remedy}, raise alpha, or lower confidence.",
     )
 
 

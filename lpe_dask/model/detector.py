@@ -203,8 +203,9 @@ class LPE(OutlierMixin, BaseEstimator):
         refused.
     confidence : float, optional
         The probability, between 0.5 and 1, with which the rate of false alarms at alpha
-        holds for the nominal rows at hand [3]_; None: it holds on average over such sets,
-        and for one set is about as often above alpha as below. With m calibration rows a
+        holds for the nominal rows at hand [3]_, if these are independent of each other;
+        None: it holds on average over such sets, and for one set is about as often above
+        alpha as below. With m calibration rows a
         row is then flagged if it has one of the k most anomalous of m + 1 places, for the
         largest k for which Beta(k, m + 1 - k) is at most alpha with this probability:
         ``offset_`` is the next float64 above k / (m + 1), and with ``by`` there is a k of

@@ -200,6 +200,7 @@ class FitPlan:
         groups = GroupPlan.of(parameters, kind, codes, *given)
         if groups.is_small.all():
             size, remedy = parameters["calibration_size"], "Give"
+            lower = "" if parameters["confidence"] is None else "a lower confidence, "
             n_undivided = int((groups.why_small == NOT_DIVIDED).sum())
             if size is not None and n_undivided > 0:
                 remedy = f"calibration_size={size} is too large for {n_undivided} of them: "
@@ -207,7 +208,7 @@ class FitPlan:
             raise ValueError(
                 f"all {len(groups.n_rows)} groups are small ({', '.join(_whys(groups))}): "
                 f"none of their rows could be judged. {remedy} more rows a group, a larger "
-                f"alpha, or other columns (by=, --by)."
+                f"alpha, {lower}or other columns (by=, --by)."
             )
         division = groups.division()
         if "neighbors" not in groups.own:

@@ -21,6 +21,12 @@ from scipy.special import betainccinv, betaincinv, betaln
 #: Probability that is left out at either end of a sum.
 NEGLIGIBLE = 1e-16
 
+#: Most probabilities of a distribution: of more numbers several are one, the largest.
+MAX_SHARES = 2**16
+
+#: Numbers whose probabilities are computed at a time.
+_AT_A_TIME = 2**20
+
 #: Products of numbers from which on sums are convolved by Fourier transforms.
 _MANY = 10**6
 
@@ -35,10 +41,14 @@ class Counts:
         The least number.
     shares : ndarray of shape (n_numbers,)
         The probabilities of this one and those that follow.
+    step : int
+        By how much each is larger than the one before, for which it stands, too, and for
+        the numbers between: so sums are never too small.
     """
 
     first: int
     shares: NDArray[np.float64]
+    step: int = 1
 
     @classmethod
     def flagged(cls, n_new: int, places: int, n_calibration: int) -> Self:
@@ -47,10 +57,16 @@ class Counts:
         if places == 0 or n_new == 0:
             return cls(0, np.ones(1))
         first, last = _likely(n_new, places, others)
-        numbers = np.arange(first, last + 1)
-        ways = -np.log(n_new + 1) - betaln(n_new - numbers + 1, numbers + 1)
-        odds = betaln(numbers + places, n_new - numbers + others)
-        return cls(first, np.exp(ways + odds - betaln(places, others)))
+        step = 1 << max(0, ((last - first) // MAX_SHARES).bit_length())
+        shares = []
+        for start in range(first, last + 1, _AT_A_TIME):  # a multiple of any step
+            numbers = np.arange(start, min(start + _AT_A_TIME, last + 1))
+            ways = -np.log(n_new + 1) - betaln(n_new - numbers + 1, numbers + 1)
+            odds = betaln(numbers + places, n_new - numbers + others)
+            of_each = np.exp(ways + odds - betaln(places, others))
+            shares.append(np.add.reduceat(of_each, np.arange(0, len(of_each), step)))
+        joined = np.concatenate(shares)
+        return cls(first + step - 1, joined / joined.sum(), step)
 
     @classmethod
     def in_groups(
@@ -64,10 +80,14 @@ class Counts:
         of_groups = np.stack([n_new, places, n_calibration], axis=1)
         different, counts = np.unique(of_groups, axis=0, return_counts=True)
         laws = (cls.flagged(*of) for of in different.tolist())
-        return total([of.times(n) for of, n in zip(laws, counts.tolist(), strict=True)])
+        parts = [of.times(n) for of, n in zip(laws, counts.tolist(), strict=True)]
+        return total(sorted(parts, key=lambda of: of.step))  # fine ones are added first
 
     def __add__(self, other: Counts) -> Counts:
         """Return the distribution of the sum of independent numbers."""
+        if self.step != other.step:
+            fine, coarse = sorted((self, other), key=lambda of: of.step)
+            return fine.coarser() + coarse
         n_shares = len(self.shares) + len(other.shares) - 1
         if len(self.shares) * len(other.shares) < _MANY:
             shares = np.convolve(self.shares, other.shares)
@@ -76,7 +96,14 @@ class Counts:
             waves = (np.fft.rfft(of.shares, size) for of in (self, other))
             shares = np.fft.irfft(next(waves) * next(waves), size)[:n_shares]
             shares = np.maximum(shares, 0.0)
-        return Counts(self.first + other.first, shares).trimmed()
+        added = Counts(self.first + other.first, shares, self.step).trimmed()
+        return added if len(added.shares) <= MAX_SHARES else added.coarser()
+
+    def coarser(self) -> Counts:
+        """Return the same with steps twice as large."""
+        shares = np.append(self.shares, [0.0] * (len(self.shares) % 2))
+        pairs = shares.reshape(-1, 2).sum(axis=1)
+        return Counts(self.first + self.step, pairs, 2 * self.step)
 
     def times(self, n: int) -> Counts:
         """Return that of the sum of n, at least 1, such numbers."""
@@ -91,12 +118,13 @@ class Counts:
         below, above = np.cumsum(self.shares), np.cumsum(self.shares[::-1])
         start = int(np.searchsorted(below, NEGLIGIBLE))
         stop = len(above) - int(np.searchsorted(above, NEGLIGIBLE))
-        return Counts(self.first + start, self.shares[start:stop])
+        first = self.first + start * self.step
+        return Counts(first, self.shares[start:stop], self.step)
 
     def quantile(self, level: float) -> int:
         """Return the least number up to which there is at least this probability."""
         place = int(np.searchsorted(np.cumsum(self.shares), level))
-        return self.first + min(place, len(self.shares) - 1)
+        return self.first + min(place, len(self.shares) - 1) * self.step
 
 
 def _likely(n_new: int, places: int, others: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import lpe_dask
 from lpe_dask.batch.api import score_files
 from lpe_dask.batch.explanations import explain_output
 from lpe_dask.model.false_alarms import false_discoveries_at_most
-from lpe_dask.model.validity import confident_places, flagged_places
+from lpe_dask.model.validity import confident_places
 from lpe_dask.pages import report_page
 
 GIVEN = {"nominal": "nominal.parquet", "columns": ["x", "y"], "random_state": 0}
@@ -77,11 +77,10 @@ def test_fdr__is_bounded_for_all_cut_offs():
 
     assert summary["flagged"] == without["flagged"] > 0  # flags are those of fdr
     sizes = np.array([1499]), np.array([1000])
-    cut_off = summary["fdr_cut_off"]
-    at_most = false_discoveries_at_most(cut_off, 0.2, *sizes, 0.9)
+    at_most = false_discoveries_at_most(summary["fdr_cut_off"], 0.2, *sizes, 0.9)
     assert summary["false_alarms"]["at_most"] == min(at_most, summary["flagged"])
-    k = flagged_places(cut_off, 1000, includes_self=True)
-    assert summary["false_alarms"]["expected"] == pytest.approx(1499 * k / 1001)
+    # What is flagged depends on how many small p-values there are.
+    assert summary["false_alarms"]["expected"] is None
 
 
 def test_groups__have_a_k_each_and_one_bound():

@@ -174,7 +174,7 @@ def test_score__says_on_stderr_what_came_out():
     assert re.search(
         rf"^20 rows against 60 nominal rows, in [\d.]+ s\n"
         rf"{flagged} flagged at alpha 0.1 \({flagged / 20:.2%}\)\n"
-        rf"2.86 of these are expected by chance\n"
+        rf"2.86 expected by chance\n"
         rf"p-values compare with 20 nominal rows: within 0.304 of those with all, .*\n"
         rf"written to out\n\Z",
         result.stderr,

@@ -19,7 +19,7 @@ from approximating import small_searches
 from calling import invoke
 from choosing import mostly_full
 from compiling import forget_work
-from lpe_dask.batch import ClusterSection, scoring
+from lpe_dask.batch import ClusterSection, findings
 from lpe_dask.batch.api import score_files
 from lpe_dask.cli.cluster import WorkerChoice
 from lpe_dask.forecast import sample as samples
@@ -69,8 +69,8 @@ KINDS = {
 def without_reasons(monkeypatch):
     """A forecast leaves out what reasons for 50 rows take, and patterns."""
     none = {"rows": [], "private_columns": []}
-    monkeypatch.setattr(scoring, "_reasons", lambda *given: none)
-    monkeypatch.setattr(scoring, "read_flagged", lambda rows, *given: (rows, "none"))
+    monkeypatch.setattr(findings.Findings, "_reasons", lambda *given: none)
+    monkeypatch.setattr(findings, "read_flagged", lambda rows, *given: (rows, "none"))
 
 
 @pytest.fixture(autouse=True)
