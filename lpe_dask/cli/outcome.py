@@ -167,7 +167,7 @@ def _false_alarm_lines(section: dict[str, Any], n_flagged: int) -> list[str]:
     if n_flagged == 0:
         return []
     if expected is not None:
-        said.append(f"{expected:,.3g} expected by chance")
+        said.append(f"{expected:,.{0 if expected >= 10 else 2}f} expected by chance")
     if at_most == n_flagged:
         said.append("all may be false alarms")
     elif at_most is not None:
