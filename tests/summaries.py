@@ -239,11 +239,10 @@ def of_patterns(n_patterns: int = 3) -> dict[str, Any]:
                 "most_first": "2026-11-24T01:03:00", "most_last": "2026-11-24T01:04:00",
                 "n_groups": 2 + i, "top_group": ["north"], "top_group_share": 0.8,
                 "is_new": i == n_patterns - 1, "seen_runs": 4 * (i < n_patterns - 1),
-                "seen_rows": 1100 * (i < n_patterns - 1),
             }
             for i in range(n_patterns)
         ],
-        "n_earlier_runs": 5, "no_earlier_runs_reason": None, "history": [],
+        "n_earlier_runs": 5, "history": [],
     }  # fmt: skip
 
 

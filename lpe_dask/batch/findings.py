@@ -153,7 +153,7 @@ class Findings:
             rows, drawn = read_flagged(rows, model, self.total.top, n_flagged, draw)
             reasons = self._reasons(rows)
         with steps.timed("patterns"):
-            history = PatternHistory.of(self.series, scoring.job.drift_test_obstacle)
+            history = PatternHistory.of(self.series, scoring.private)
             return reasons, pattern_section(rows, model, n_flagged, drawn, history)
 
     def _reasons(self, rows: ExplanationInput) -> dict[str, Any]:

@@ -2,14 +2,16 @@
 
 `history` of the run before --> up to `N_EARLIER` runs --with this one--> `history`
 
-Patterns are known by digests of what they begin with, so that nothing of a table is kept
-that is to be private later. Only one earlier summary is read.
+Patterns are known by digests of their terms: of what all their rows have, any may come
+first. Digests can be guessed, so what was remembered before a column became private is
+forgotten. Only one earlier summary is read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,8 +21,9 @@ from lpe_dask.storage import short_message
 
 logger = logging.getLogger(__name__)
 
-#: Earlier runs in which patterns are looked up.
-N_EARLIER = 7
+#: Earlier runs in which patterns are looked up, and which part of the rows that one has now
+#: it had there at least: single false alarms are in every run.
+N_EARLIER, LEAST_PART = 7, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,64 +32,59 @@ class PatternHistory:
 
     Attributes
     ----------
-    date : str, optional
-        Of the run; None where it belongs to no series.
-    earlier : list of dict
-        Of each earlier run, the newest first: its date, and about how many flagged rows
-        each pattern had, by digest.
-    reason : str, optional
-        Why there are none; None: there are.
+    earlier : list of dict, optional
+        Of each earlier run, the newest first: about how many flagged rows the largest
+        pattern with each term had, by digest, and which columns were private. None: the
+        run belongs to no series.
+    private : list of str
+        The columns that are private now.
     """
 
-    date: str | None
-    earlier: list[dict[str, Any]]
-    reason: str | None
+    earlier: list[dict[str, Any]] | None
+    private: list[str]
 
     @classmethod
-    def of(cls, series: RunSeries | None, no_series_reason: str | None) -> Self:
+    def of(cls, series: RunSeries | None, private: Collection[str]) -> Self:
         """Return that before the next run of a series; raises nothing."""
+        now = sorted(private)
         if series is None:
-            return cls(None, [], no_series_reason)
+            return cls(None, now)
         try:
             told = series.predecessor_section("patterns").get("history", [])[:N_EARLIER]
-            known = [_record(run["date"], run["rows"]) for run in told]
+            known = [_record(run["rows"], run["private_columns"]) for run in told]
         except Exception as error:  # libraries of storages have errors of their own
-            why = f"patterns of earlier runs cannot be read: {short_message(error)}"
-            logger.warning("%s", why)
-            return cls(series.date, [], why)
-        why_none = None if known else "no earlier run of the series has patterns"
-        return cls(series.date, known, why_none)
+            logger.warning(
+                "patterns of earlier runs cannot be read: %s", short_message(error)
+            )
+            return cls([], now)
+        return cls([run for run in known if {*now} <= {*run["private_columns"]}], now)
 
-    def seen(self, lead: Term) -> dict[str, Any]:
-        """Return whether a pattern is new, else in how many runs it was, and how large."""
+    def seen(self, lead: Term, n_rows: int) -> dict[str, Any]:
+        """Return whether a pattern is new, and in how many runs it was of this size."""
         if not self.earlier:
-            return {"is_new": None, "seen_runs": None, "seen_rows": None}
-        key = _digest(lead)
-        sizes = [run["rows"][key] for run in self.earlier if key in run["rows"]]
-        return {
-            "is_new": not sizes, "seen_runs": len(sizes), "seen_rows": max(sizes, default=0)
-        }  # fmt: skip
+            return {"is_new": None, "seen_runs": None}
+        key, least = _digest(lead), LEAST_PART * n_rows
+        n_runs = sum(run["rows"].get(key, 0) >= max(1, least) for run in self.earlier)
+        return {"is_new": n_runs == 0, "seen_runs": n_runs}
 
-    def section(self, patterns: dict[Term, int] | None) -> dict[str, Any]:
-        """Return what a summary has of this, with the patterns of the run and their rows.
+    def section(self, sizes: dict[Term, int] | None) -> dict[str, Any]:
+        """Return what a summary has of this, with the terms of the run and their rows.
 
-        None: those of the run are not known, and it does not count.
+        None: its patterns are not known, and it does not count.
         """
-        history = self.earlier
-        if self.date is not None and patterns is not None:
-            own = {_digest(lead): n_rows for lead, n_rows in patterns.items()}
-            history = [_record(self.date, own), *history]
-        return {
-            "n_earlier_runs": len(self.earlier), "no_earlier_runs_reason": self.reason,
-            "history": history,
-        }  # fmt: skip
+        earlier = self.earlier or []
+        history = earlier
+        if self.earlier is not None and sizes is not None:
+            own = {_digest(term): n_rows for term, n_rows in sizes.items()}
+            history = [_record(own, self.private), *earlier]
+        return {"n_earlier_runs": len(earlier), "history": history}
 
 
-def _record(date: Any, rows: dict[str, Any]) -> dict[str, Any]:
+def _record(rows: dict[str, Any], private: list[Any]) -> dict[str, Any]:
     sizes = {str(key): int(n_rows) for key, n_rows in rows.items()}
-    return {"date": str(date), "rows": sizes}
+    return {"rows": sizes, "private_columns": [*map(str, private)]}
 
 
-def _digest(lead: Term) -> str:
-    text = "\0".join((lead.column, lead.relation, lead.value))
+def _digest(term: Term) -> str:
+    text = "\0".join((term.column, term.relation, term.value))
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]

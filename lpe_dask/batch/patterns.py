@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -63,10 +63,10 @@ def read_patterns(output: str) -> dict[str, Any]:
         If it has no patterns.
     """
     found = read_summary(output).get("patterns")
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or not isinstance(found.get("listed"), list):
         raise ValueError(
-            f"{output} has no patterns: an earlier version of lpe_dask wrote it. Score the "
-            f"rows again (overwrite=True, --overwrite)."
+            f"{output} has no patterns: an earlier version of lpe_dask wrote it, or its "
+            f"summary is damaged. Score the rows again (overwrite=True, --overwrite)."
         )
     if found["reason"] is not None:
         raise ValueError(f"{output} has no patterns: {found['reason'].rstrip('.')}.")
@@ -141,7 +141,11 @@ def pattern_section(
             explained = ExplainedRows.of(rows, model, drawn, n_flagged)
             found_first = islice(group_rows(explained.terms, explained.groups), N_LISTED)
             patterns = sorted(found_first, key=lambda of: -len(of.rows))
-            sizes = {of.lead: explained.flagged_rows(of) for of in reversed(patterns)}
+            sizes = {
+                term: explained.flagged_rows(of)
+                for of in reversed(patterns)  # the largest one with a term counts
+                for term in (of.lead, *of.further)
+            }
             found |= explained.section(patterns, history)
     except Exception as error:
         found["reason"], sizes = short_message(error), None
@@ -247,14 +251,24 @@ class ExplainedRows:
                     "example": self.examples[self._middle(of.rows)],
                     **time_span(self.times[row] for row in of.rows),
                     **_most_frequent(self.by.iloc[of.rows], self.private),
-                    **history.seen(of.lead),
+                    **history.seen(of.lead, self.flagged_rows(of)),
                 }
                 for of in patterns
             ],
         }  # fmt: skip
 
     def _middle(self, rows: Sequence[int]) -> int:
-        """Return the row that as many are more anomalous than as are less: a common one."""
+        """Return a common row: as many are more anomalous as are less.
+
+        Of the group that most are of: p-values of others begin elsewhere.
+        """
+        if self.by.shape[1] > 0:
+            of_rows = self.by.iloc[list(rows)]
+            top, _ = _top_group(of_rows)
+            groups = of_rows.itertuples(index=False)
+            rows = [
+                row for row, of in zip(rows, groups, strict=True) if _group_key(of) == top
+            ]
         return sorted(rows, key=self.ranks.__getitem__)[len(rows) // 2]
 
 
@@ -290,11 +304,20 @@ def _most_frequent(groups: pd.DataFrame, private: Collection[str]) -> dict[str, 
     """Return how many groups rows are of, and which has most of them."""
     if groups.shape[1] == 0:
         return {"n_groups": None, "top_group": None, "top_group_share": None}
-    counts = Counter(tuple(map(value_text, of)) for of in groups.itertuples(index=False))
-    top = min(counts, key=lambda group: (-counts[group], group))
+    top, counts = _top_group(groups)
     shown = [
         PRIVATE if str(name) in private else plain_value(value)
         for name, value in zip(groups.columns, top, strict=True)
     ]
     share = counts[top] / len(groups)
     return {"n_groups": len(counts), "top_group": shown, "top_group_share": share}
+
+
+def _top_group(groups: pd.DataFrame) -> tuple[tuple[str, ...], Counter[tuple[str, ...]]]:
+    """Return the group that most rows are of, and how many are of each."""
+    counts = Counter(map(_group_key, groups.itertuples(index=False)))
+    return min(counts, key=lambda group: (-counts[group], group)), counts
+
+
+def _group_key(values: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(map(value_text, values))

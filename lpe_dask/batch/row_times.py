@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from lpe_dask.tables import FileTable
 
-#: Columns of text that may have times, at most.
-_MAX_TEXTS = 5
+#: Columns of times, and of text, that are tried at most.
+_MAX_TIMES, _MAX_TEXTS = 3, 5
 
 
 def possible_times(
     kept: FileTable, measured: Collection[str], private: Collection[str]
 ) -> list[str]:
-    """Return the first column of times, or else the first columns of text.
+    """Return the first columns of times, and then the first columns of text.
 
     Parameters
     ----------
@@ -32,6 +32,8 @@ def possible_times(
     times, texts = [], []
     for name in [*kept.index_columns, *map(str, kept.columns)]:
         kind = kept.schema.field(name).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
         if name in private:
             continue
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
@@ -40,7 +42,7 @@ def possible_times(
             pa.types.is_string(kind) or pa.types.is_large_string(kind)
         ):
             texts.append(name)
-    return times[:1] or texts[:_MAX_TEXTS]
+    return times[:_MAX_TIMES] + texts[:_MAX_TEXTS]
 
 
 def times_of(
@@ -77,6 +79,8 @@ def _time(value: Any) -> Any:
     """Return a time; None if it is missing. Raises ValueError for other texts."""
     if not isinstance(value, str):
         return None if value is None or value is pd.NaT else value
+    if not value.strip():
+        return None
     if value[4:5] != "-":  # eight digits may be any number
         raise ValueError(value)
     return datetime.fromisoformat(value)

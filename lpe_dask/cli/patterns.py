@@ -17,12 +17,12 @@ def format_patterns(section: dict[str, Any]) -> str:
     if section["n_earlier_runs"]:
         of = f" of {section['n_earlier_runs']}"
         table["earlier_runs"] = [
-            "new"
-            if line["is_new"]
-            else f"{line['seen_runs']}{of}, up to {line['seen_rows']} rows"
+            "new" if line["is_new"] else f"{line['seen_runs']}{of}"
             for line in section["listed"]
         ]
     table = table.dropna(axis="columns", how="all")
+    if section["is_sample"]:
+        table = table.rename(columns={"rows": "about_rows"})
     return table.to_string(index=False, justify="left", na_rep="")
 
 

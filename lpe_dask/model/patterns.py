@@ -18,9 +18,9 @@ import pandas as pd
 
 from lpe_dask.model.explanation import Explanation
 
-#: A column leads in a row if it has this part of the largest share; at most so many do. It
-#: is weak if it has this part, and does not lead.
-LEADING, MAX_LEADING, WEAK = 0.5, 3, 0.2
+#: A column leads in a row if it has this part of the largest share; it is weak if it has
+#: this part, and does not lead.
+LEADING, WEAK = 0.5, 0.2
 
 #: Columns of a row that are looked at.
 _MAX_TERMS = 10
@@ -150,7 +150,7 @@ def leading_terms(
             else _term(explanation, row, place, explanation.columns[place] in categorical)
             for place in first.tolist()
         ]
-        leading = [*dict.fromkeys(terms[: min(n_leading, MAX_LEADING)])]
+        leading = [*dict.fromkeys(terms[:n_leading])]
         found.append(RowTerms(leading, [term for term in terms if term not in leading]))
     return found
 

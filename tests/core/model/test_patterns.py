@@ -59,6 +59,22 @@ def test_group_rows__makes_one_pattern_of_one_cause(model):
     assert max(len(of) for _, of in found[1:]) < 40
 
 
+@pytest.mark.parametrize("n_columns", [4, 6])
+def test_group_rows__makes_one_pattern_of_a_cause_of_many_columns(n_columns):
+    rng = np.random.default_rng(0)
+    nominal, rows = (
+        pd.DataFrame(rng.standard_normal((n, 8)), columns=SENSORS) for n in (5000, 3000)
+    )
+    rows.loc[:199, SENSORS[:n_columns]] += 8
+    model = LPE(scale="standard", aggregation="mean", alpha=0.002).fit(nominal)
+
+    _, found = patterns_of(model, rows)
+
+    text, first = found[0]
+    assert sorted(text.split(", ")) == [f"{name} high" for name in SENSORS[:n_columns]]
+    assert len(first & {*range(200)}) >= 190
+
+
 def test_group_rows__makes_two_patterns_of_two_causes(model):
     """Of one column, too, if it is too high in some rows and too low in others."""
     rows = sensors(2, 5000)
