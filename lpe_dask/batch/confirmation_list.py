@@ -3,6 +3,7 @@
     OUT --most anomalous rows--> numbers in the input --input, read again--> checksums
     OUT --columns carried over, reasons--> what a person sees            --> FILE
 
+The list is of flagged rows only where no others were written; these have their numbers.
 What is marked is left out of a fit by confirmed_rows.py, by the number and the checksum.
 """
 

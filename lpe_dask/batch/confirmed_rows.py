@@ -136,9 +136,9 @@ class ConfirmedRows:
 
 
 _REMEDY = (
-    "Give the columns (columns=, --columns, exclude) and files that the list was made "
-    "from, or make it again: lpe-dask score NOMINAL --output OUT, then lpe-dask explain "
-    "OUT --confirm FILE.csv."
+    "Give the columns (columns=, --columns, exclude, categorical) and files that the list "
+    "was made from, or make it again: lpe-dask score NOMINAL --output OUT, then lpe-dask "
+    "explain OUT --confirm FILE.csv."
 )
 
 
