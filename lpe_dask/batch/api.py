@@ -137,8 +137,8 @@ def score_files(
         "flagged": write only rows that are flagged and rows without a p-value, with their
         ``row_number`` in ``data``, from 0. The summary counts all rows.
     format : {"parquet", "csv", "jsonl"}, default="parquet"
-        Whether to write the same rows to one file, too: ``_scores.csv``, in which text that
-        a spreadsheet would run as a formula begins with an apostrophe, or, as lines of
+        Whether to write the same rows to one file, too: ``_scores.csv``, in which what a
+        spreadsheet would run as a formula has an apostrophe before it, or, as lines of
         JSON, ``_scores.jsonl``.
     without_rows : str or path, optional
         A list that `explain_output` has written (``confirm``): the rows of ``nominal`` that

@@ -16,6 +16,7 @@ from itertools import compress
 from typing import Any
 
 from lpe_dask.batch.errors import JobKeyError
+from lpe_dask.batch.fingerprint import digest
 from lpe_dask.batch.placeholders import shorten
 from lpe_dask.storage import Folder, redact
 from lpe_dask.tables import FileTable, LocatedRows
@@ -64,10 +65,8 @@ class ConfirmedRows:
 
         Raises
         ------
-        FileNotFoundError
-            If there is no such file.
-        ValueError
-            For its content.
+        JobKeyError
+            If there is no such file, or for its content.
         """
         seen: dict[int, int] = {}
         marked: dict[int, str] = {}
@@ -87,15 +86,19 @@ class ConfirmedRows:
         numbers = sorted(marked)
         return cls(file, numbers, [marked[number] for number in numbers])
 
-    def without(self, table: FileTable, columns: Sequence[Any]) -> tuple[Any, list[int]]:
+    def without(
+        self, table: FileTable, measured: Sequence[Any], columns: Sequence[Any]
+    ) -> tuple[Any, list[int]]:
         """Return the other rows of a table, and how many each partition has; computes.
 
         Parameters
         ----------
         table : FileTable
             The nominal rows.
+        measured : sequence
+            The columns that checksums are of.
         columns : sequence
-            Those that are measured, and those that divide rows into groups.
+            Those of the rows that are returned.
 
         Raises
         ------
@@ -110,15 +113,15 @@ class ConfirmedRows:
                 f"{file} marks {_named(unknown)}, but {table.place} has {n_rows} rows, 0 "
                 f"to {n_rows - 1}. {_REMEDY}"
             )
-        found = zip(self.numbers, rows.checksums(columns), self.checksums, strict=True)
+        found = zip(self.numbers, rows.checksums(measured), self.checksums, strict=True)
         changed = [number for number, *checksums in found if len({*checksums}) > 1]
         if changed:
             raise _refusal(
                 f"{len(changed)} of the {len(self.numbers)} rows that {file} marks have "
                 f"other values in {table.place}, by their checksums: {_named(changed)}. "
-                f"Rows have changed or moved, files have come or gone, or the list is of "
-                f"other columns (now {shorten(', '.join(map(str, columns)), 150)}). "
-                f"{_REMEDY}"
+                f"The list is of other measured columns than now "
+                f"({shorten(', '.join(map(str, measured)), 150)}), rows have changed or "
+                f"moved, or files have come or gone. {_REMEDY}"
             )
         logger.info(
             "left out %d of %d nominal rows, as confirmed anomalies (%s)",
@@ -126,15 +129,16 @@ class ConfirmedRows:
         )  # fmt: skip
         return rows.others(columns)
 
-    def as_json(self) -> list[Any]:
-        """Return what decides about the rows that are left."""
-        return [self.numbers, self.checksums]
+    @property
+    def digest(self) -> str:
+        """Tells these rows from others, whatever the file is called."""
+        return digest([self.numbers, self.checksums])
 
 
 _REMEDY = (
-    "Give the files and columns (columns=, --columns, exclude, categorical, by) that the "
-    "list was made from, or make it again: lpe-dask score NOMINAL --output OUT, then "
-    "lpe-dask explain OUT --confirm FILE.csv."
+    "Give the columns (columns=, --columns, exclude, categorical) and files that the list "
+    "was made from, or make it again: lpe-dask score NOMINAL --output OUT, then lpe-dask "
+    "explain OUT --confirm FILE.csv."
 )
 
 
@@ -142,7 +146,7 @@ def _content(file: str) -> str:
     folder, slash, name = file.rpartition("/")
     content = Folder(folder + slash or ".").read(name)
     if content is None:
-        raise FileNotFoundError(
+        raise _refusal(
             f"there is no list of confirmed rows at {redact(file)}. Give one that "
             f"`lpe-dask explain OUT --confirm FILE.csv` has written, or leave it out "
             f"(without_rows=, --without-rows)."

@@ -26,11 +26,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lpe_dask.batch.confirmation_list import (
-    ConfirmationList,
-    input_of,
-    lines_to_confirm,
-)
 from lpe_dask.batch.fingerprint import read_fingerprint
 from lpe_dask.batch.output import (
     REASONS_NAME,
@@ -39,12 +34,12 @@ from lpe_dask.batch.output import (
     reserved_output,
 )
 from lpe_dask.batch.part_stats import N_EXPLAINED, top_anomalies
-from lpe_dask.batch.reason_texts import reasons_text
+from lpe_dask.batch.reason_texts import id_text
 from lpe_dask.batch.row_selection import take
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Explanation, Fitted, ModelFolder
-from lpe_dask.storage import MASK, Folder, Lock, redact_errors, short_message
-from lpe_dask.tables import FileTable, LocatedRows, open_features
+from lpe_dask.storage import MASK, Folder, Lock, redact_errors
+from lpe_dask.tables import FileTable
 from lpe_dask.tasks import compute, frame_tasks, new_tasks
 
 logger = logging.getLogger(__name__)
@@ -235,10 +230,11 @@ class ExplanationInput:
     def identifying_columns(self, n_features: int) -> list[str]:
         """Return the first columns to carry over that are neither measured nor private."""
         measured = map(str, self.rows.columns[:n_features])
-        return _identifying_columns(self.kept, {*measured, *self.private})
+        return first_identifying(self.kept, {*measured, *self.private})
 
 
-def _identifying_columns(kept: FileTable, hidden: set[str]) -> list[str]:
+def first_identifying(kept: FileTable, hidden: set[str]) -> list[str]:
+    """Return the first columns to carry over that are not hidden."""
     names = [*kept.index_columns, *map(str, kept.columns)]
     return [name for name in names if name not in hidden][:MAX_ID_COLUMNS]
 
@@ -273,7 +269,7 @@ def reasons_file(explanation: Explanation, rows: Sequence[dict[str, Any]]) -> by
     n_columns = len(explanation.columns)
     lines = explanation.table(n_columns).reset_index(drop=True)
     names = pd.DataFrame([{name: row[name] for name in ("part", "row")} for row in rows])
-    names["id_columns"] = [_id_text(row["id_columns"]) for row in rows]
+    names["id_columns"] = [id_text(row["id_columns"]) for row in rows]
     names = names.loc[names.index.repeat(n_columns)].reset_index(drop=True)
     lines["column"] = lines["column"].map(str)
     for name in ("value", "nominal_value"):
@@ -308,10 +304,6 @@ def _row_sections(explanation: Explanation) -> Iterator[dict[str, Any]]:
 def id_columns(kept: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that identify a row, by column, for the summary."""
     return {column_label(name): plain_value(value) for name, value in kept.items()}
-
-
-def _id_text(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 def column_label(name: str) -> str:
@@ -388,20 +380,23 @@ def explain_output(
         If ``confirm`` exists.
     ValueError
         If the reasons of so many rows cannot be worked out from the output; for ``confirm``
-        if its input has changed.
+        if its input has changed, or would be given this file, too.
     """
     if type(top) is not int or top < 1:
         raise ValueError(f"top={top!r} must be a whole number of at least 1.")
     url = fspath(output)
-    if confirm is not None:
-        return _list_to_confirm(url, top, workers, fspath(confirm))
+    if confirm is not None:  # which takes what is here
+        from lpe_dask.batch.confirmation_list import write_confirmation_list
+
+        return write_confirmation_list(url, top, workers, fspath(confirm))
     if not has_explanations(url, top):
         with reserved_output(url) as lock, workers or nullcontext():
-            _work_out(url, read_summary(url), top, lock)
-    return _first(_stored(url), top)
+            work_out(url, read_summary(url), top, lock)
+    return first_reasons(stored_reasons(url), top)
 
 
-def _first(reasons: pd.DataFrame | None, top: int) -> pd.DataFrame:
+def first_reasons(reasons: pd.DataFrame | None, top: int) -> pd.DataFrame:
+    """Return the reasons of the first rows."""
     assert reasons is not None
     number = reasons.groupby(["part", "row"], sort=False).ngroup()
     return reasons[number < top]
@@ -410,27 +405,37 @@ def _first(reasons: pd.DataFrame | None, top: int) -> pd.DataFrame:
 def has_explanations(output: str, top: int) -> bool:
     """Return whether an output has the reasons of so many rows, if it has so many rows."""
     summary = read_summary(output)
-    reasons = _stored(output)
+    reasons = stored_reasons(output)
     if summary["reasons"]["reason"] == ALL_PRIVATE:
         raise ValueError(f"no reasons of {output} can be shown: {ALL_PRIVATE}.")
-    n_written = summary.get("written_rows", summary["rows"]) - summary["rows_nan"]
-    if n_written == 0:
-        raise ValueError(f"no row in {output} has a p-value: there is nothing to explain.")
+    n_written = n_explainable(output, summary)
     if reasons is None:
         return False
     return reasons.groupby(["part", "row"]).ngroups >= min(top, n_written)
 
 
-def _stored(output: str) -> pd.DataFrame | None:
+def n_explainable(output: str, summary: dict[str, Any]) -> int:
+    """Return how many rows of an output have a p-value; ValueError for none."""
+    n_rows = int(summary.get("written_rows", summary["rows"]) - summary["rows_nan"])
+    if n_rows == 0:
+        why = f"no row in {output} has a p-value"
+        if summary["rows"] > summary["rows_nan"]:
+            why = f"no row in {output} is flagged, and others were not written"
+        raise ValueError(f"{why}: there is nothing to explain.")
+    return n_rows
+
+
+def stored_reasons(output: str) -> pd.DataFrame | None:
+    """Return the reasons that an output has; None without any."""
     content = Folder(output).read(REASONS_NAME)
     return None if content is None else pd.read_parquet(io.BytesIO(content))
 
 
-def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
+def work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     """Write the reasons of so many rows into an output; computes."""
     fingerprint, path = read_fingerprint(url), summary["model"]
     if path is None or MASK in path or fingerprint is None:
-        stored = _stored(url)
+        stored = stored_reasons(url)
         n_rows = 0 if stored is None else stored.groupby(["part", "row"]).ngroups
         raise ValueError(
             f"{url} has the reasons of {n_rows} rows, and its model was not saved, or at a "
@@ -450,63 +455,13 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     kept = table.select(names)
     private = summary["reasons"]["private_columns"]
     scored = ExplanationInput(frame, kept, table.part_labels(), None, private)
-    rows = _top_anomalies(table, model.calibration.graph, top)
+    rows = top_rows(table, model.calibration.graph, top)
     _, file = scored.explain(model, rows, None)
     lock.verify()
     Folder(url).write(REASONS_NAME, file)
 
 
-def _list_to_confirm(
-    url: str, top: int, workers: AbstractContextManager[None] | None, file: str
-) -> pd.DataFrame:
-    """Write the list for a person to mark, and return the reasons that it has; computes."""
-    to_write, summary = ConfirmationList.at(file, url), read_summary(url)
-    with reserved_output(url) as lock, workers or nullcontext():
-        try:
-            if not has_explanations(url, top):
-                _work_out(url, summary, top, lock)
-        except (ValueError, OSError) as error:
-            logger.info("some rows are listed without reasons: %s", short_message(error))
-        table, _ = open_features(url, [RESULT_COLUMNS[0]])
-        rows = _top_anomalies(table, summary["parameters"]["graph"], top)
-        if rows.empty:
-            raise ValueError(f"no row of {url} has a p-value: there is nothing to list.")
-        given, columns = input_of(url, summary)
-        parts = rows["part"].to_numpy()
-        starts = np.cumsum([0, *(table.known_sizes or ())])
-        numbers = (starts[parts] + rows["place"]).tolist()
-        in_input, scored = (LocatedRows.of(of, numbers) for of in (given, table))
-        if sum(in_input.sizes) != sum(scored.sizes):
-            raise ValueError(
-                f"{url} has {sum(scored.sizes)} rows, and its input "
-                f"{sum(in_input.sizes)}, so it is unknown which are which. Score the rows "
-                f"again, all of them."
-            )
-        of_reasons = summary["reasons"]
-        measured = map(str, columns[: of_reasons["n_columns"]])
-        hidden = {*measured, *of_reasons["private_columns"]}
-        kept = table.select(table.columns[: table.columns.index(RESULT_COLUMNS[0])])
-        ids = scored.values(_identifying_columns(kept, hidden))
-        checksums = in_input.checksums(columns)
-    labels = table.part_labels()
-    places = [
-        (labels[part][0], labels[part][1] + place)
-        for part, place in zip(parts, rows["place"], strict=True)
-    ]
-    stored = _stored(url)
-    texts = {} if stored is None else _texts(stored)
-    of_rows = [texts.get(place, "") for place in places]
-    id_texts, p_values = [_id_text(id_columns(of)) for of in ids], rows["p_value"].tolist()
-    to_write.write(lines_to_confirm(numbers, checksums, p_values, id_texts, of_rows))
-    return pd.DataFrame() if stored is None else _first(stored, top)
-
-
-def _texts(reasons: pd.DataFrame) -> dict[Any, str]:
-    groups = reasons.groupby(["part", "row"], sort=False)
-    return {place: reasons_text(of_row) for place, of_row in groups}
-
-
-def _top_anomalies(table: FileTable, graph: str, n_rows: int) -> pd.DataFrame:
+def top_rows(table: FileTable, graph: str, n_rows: int) -> pd.DataFrame:
     """Return the most anomalous rows of an output; computes."""
     look = partial(_top_of_part, graph=graph, n_rows=n_rows)
     of_parts = compute(*new_tasks("top", ((look, *of) for of in enumerate(table.parts))))

@@ -94,6 +94,11 @@ class Fit:
         return list(self.nominal.columns)[: len(self.nominal.columns) - len(self.by)]
 
     @property
+    def confirmed_digest(self) -> str | None:
+        """Tells which rows are left out; None: there are none."""
+        return None if self.confirmed is None else self.confirmed.digest
+
+    @property
     def kinds(self) -> dict[int, str | None]:
         """What the categorical columns have, by position; None where only rows show it."""
         categorical = self.parameters["categorical"]
@@ -174,13 +179,17 @@ class Fit:
             )  # fmt: skip
         check_unchanged(self.table, remove_fits, folder)
         n_confirmed = 0 if self.confirmed is None else len(self.confirmed.numbers)
-        return replace(model, source=self.source, n_confirmed=n_confirmed)
+        return replace(
+            model, source=self.source, n_confirmed=n_confirmed,
+            confirmed_digest=self.confirmed_digest,
+        )  # fmt: skip
 
     def _nominal_rows(self) -> tuple[Any, list[int] | None]:
         """Return those to fit, and the sizes of partitions, if known; computes for some."""
         if self.confirmed is None:
             return self.nominal, self.table.known_sizes
-        return self.confirmed.without(self.table, list(self.nominal.columns))
+        columns = list(self.nominal.columns)
+        return self.confirmed.without(self.table, self.columns, columns)
 
 
 def prepare_fit(job: Job, data: Sequence[str], existing: Existing) -> Fit:
@@ -246,7 +255,7 @@ def source_of(
         # Functions cannot be compared, so no later run is the same.
         decisive["anomaly_log_density"] = uuid4().hex
     made_of = {"files": table.files.stamps, "columns": names, "parameters": decisive}
-    left_out = {} if confirmed is None else {"without_rows": confirmed.as_json()}
+    left_out = {} if confirmed is None else {"without_rows": confirmed.digest}
     return digest(made_of | job.csv_setting | left_out)
 
 

@@ -1,4 +1,4 @@
-"""Open what a job reads: the tables of its files, and which of their columns it takes."""
+"""Open what a job reads, or has read: tables in files, and which columns it takes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from lpe_dask.batch.errors import JobKeyError
+from lpe_dask.batch.fingerprint import changed_files, read_fingerprint
 from lpe_dask.batch.job import Source
+from lpe_dask.storage import MASK, redact
 from lpe_dask.tables import (
     CsvOptions,
     FileTable,
+    open_features,
     resolve_names,
     with_csv,
 )
@@ -78,3 +81,34 @@ def check_private(private: Sequence[Any], columns: Sequence[Any]) -> None:
 def match_names(given: Sequence[Any], columns: Sequence[Any]) -> list[str]:
     """Return the names that a user gave as those of columns have them, as text."""
     return resolve_names(map(str, given), dict.fromkeys(map(str, columns)))
+
+
+def input_of(output: str, summary: dict[str, Any]) -> tuple[FileTable, list[Any]]:
+    """Return the table that an output was made from, and its columns that were measured.
+
+    Raises
+    ------
+    FileNotFoundError
+        If its files are not there any more.
+    ValueError
+        If they have changed, or are at URLs with passwords.
+    """
+    made_from = read_fingerprint(output)
+    assert made_from is not None  # it is in the summary
+    names, settings = [name for name, *_ in made_from.data], made_from.settings
+    if any(MASK in name for name in names):
+        raise ValueError(
+            f"{redact(output)} was made from URLs with passwords, which it does not keep, "
+            f"so its rows cannot be read again. Score the rows at a URL without one."
+        )
+    categorical, by = (summary["parameters"][name] for name in ("categorical", "by"))
+    table, frame = open_features(
+        with_csv(names, settings.get("csv")), settings["columns"],
+        categorical=categorical, by=by or (),
+    )  # fmt: skip
+    if changed := changed_files(made_from.data, table.files.stamps):
+        raise ValueError(
+            f"{redact(output)} was made from other rows: {changed[0]}. Score the rows "
+            f"again."
+        )
+    return table, list(frame.columns)[: len(frame.columns) - len(by or ())]

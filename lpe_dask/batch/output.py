@@ -88,7 +88,11 @@ def check_output(output: str, inputs: Sequence[str]) -> str:
     if not output.strip():
         raise ValueError("the output has no name. Give a folder to write to.")
     for path in inputs:
-        _check_no_overlap(output, path)
+        if overlaps(output, path):
+            raise ValueError(
+                f"the output {output} and the input {path} overlap: one is the other, or "
+                f"is inside it. Give a separate output folder."
+            )
     return Folder(output).full_url()
 
 
@@ -107,24 +111,19 @@ def list_names(url: str) -> list[str]:
     return [name for name in folder.names() if name != _LOST_AND_FOUND]
 
 
-def _check_no_overlap(output: str, data: str) -> None:
-    """Raise ValueError if the output is the input, contains it, or is inside it."""
+def overlaps(output: str, data: str) -> bool:
+    """Return whether the output is the input, contains it, or is inside it."""
     filesystem, root = resolve_path(output)
     other, path = resolve_path(data)
     if filesystem.protocol != other.protocol:
-        return
+        return False
     is_glob = any(sign in path for sign in "*?[") and not other.exists(path)
     places = other.glob(path) if is_glob else [path]
     own = [root.rstrip("/"), f"{root.rstrip('/')}/part-00000.parquet"]
     if is_glob and any(re.match(glob_translate(path), name) for name in own):
         places = [root]  # the output would be read
     ends = [_resolved(filesystem, name) + "/" for name in [root, *places]]
-    for end in ends[1:]:
-        if end.startswith(ends[0]) or ends[0].startswith(end):
-            raise ValueError(
-                f"the output {output} and the input {data} overlap: one is the other, or "
-                f"is inside it. Give a separate output folder."
-            )
+    return any(end.startswith(ends[0]) or ends[0].startswith(end) for end in ends[1:])
 
 
 def _resolved(filesystem: Any, path: str) -> str:

@@ -1,12 +1,18 @@
-"""The reasons for an anomalous row as a short text, for people."""
+"""What identifies an anomalous row, and the reasons for it, as short texts for people."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from lpe_dask.storage import printable
+
+
+def id_text(values: Mapping[str, Any]) -> str:
+    """Return the values that identify a row, by column, as a text."""
+    return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 def reasons_text(of_row: pd.DataFrame) -> str:

@@ -164,11 +164,23 @@ def _load_or_prepare_model(
     if stored != fit.source or not has_alpha:
         _check_parameters_match(model, job, fit)
         logger.info(
-            "the model at %s is used as it is; the nominal rows%s have changed since it "
-            "was fitted (refit = true fits it again)", redact(path),
-            "" if model.quality is None else ", alpha or pynndescent's version",
+            "the model at %s is used as it is; %s have changed since it was fitted (refit "
+            "= true fits it again)", redact(path), _possibly_changed(model, fit),
         )  # fmt: skip
     return fit, model
+
+
+def _possibly_changed(model: Fitted, fit: Fit) -> str:
+    """Return in words what may differ from a fit that parameters do not differ from."""
+    names = ["the nominal rows"]
+    if model.quality is not None:
+        names += ["alpha", "pynndescent's version"]
+    if any(
+        model.parameters[name] != fit.parameters[name]
+        for name in ("calibration", "confidence")
+    ):
+        names.append("the arguments that name the same calibration")
+    return " or ".join(names)
 
 
 def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
@@ -184,6 +196,8 @@ def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
         is_free.update(SEARCH_PARAMETERS)
     if model.calibration_by(wanted) == model.calibration_kind:
         is_free.add("calibration")
+    else:  # which confidence decides, where it is "auto"
+        is_free.discard("confidence")
     differing = [
         f"{name}={fitted_with[name]!r} instead of {value!r}"
         for name, value in wanted.items()
@@ -192,6 +206,12 @@ def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
     names = model.columns
     if names is not None and names != fit.columns:
         differing.append(f"columns {names} instead of {fit.columns}")
+    if model.confirmed_digest != fit.confirmed_digest:
+        n_wanted = 0 if fit.confirmed is None else len(fit.confirmed.numbers)
+        others = " other ones" if n_wanted == model.n_confirmed else ""
+        differing.append(
+            f"without_rows of {model.n_confirmed} rows instead of {n_wanted}{others}"
+        )
     if differing:
         raise ValueError(
             f"{job.path}: the model at {job.model.path} was fitted with "

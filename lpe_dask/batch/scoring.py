@@ -120,6 +120,7 @@ def execute_scoring(
         certified = None if certificate is None else certificate.as_json()
         summary = score_summary(model, scoring.made_from, total, check, certified, steps)
         summary |= sections | {
+            "inputs": scoring.inputs,
             "output": redact(scoring.output),
             "model": None if path is None else redact(ModelFolder(path).url),
             "planned_worker_bytes": planned,

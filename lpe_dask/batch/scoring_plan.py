@@ -28,8 +28,8 @@ from lpe_dask.batch.job import Job, ScoreSection
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.model import Fitted
 from lpe_dask.pvalues import check_level
-from lpe_dask.storage import Folder, Lock
-from lpe_dask.tables import FileTable, RowStatus, open_features
+from lpe_dask.storage import Folder, Lock, redact
+from lpe_dask.tables import FileTable, RowStatus, open_features, resolve_path
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +87,13 @@ class Scoring:
         """What the job says about scoring."""
         assert self.job.score is not None
         return self.job.score
+
+    @property
+    def inputs(self) -> list[str]:
+        """URLs of what is read, as it was given: files, folders and globs, no secrets."""
+        nominal = () if self.job.nominal is None else self.job.nominal.data
+        paths = [*self.kept.files.paths, *(source.path for source in nominal)]
+        return [redact(_absolute(path)) for path in dict.fromkeys(paths)]
 
     @property
     def private(self) -> tuple[str, ...]:
@@ -226,6 +233,11 @@ def prepare_scoring(
     elif _overlaps_nominal_rows(origin, table, columns, job):
         logger.warning(Fitted.FITTED_ROWS_WARNING)
     return scoring
+
+
+def _absolute(path: str) -> str:
+    filesystem, root = resolve_path(path)
+    return path if "::" in path else str(filesystem.unstrip_protocol(root))
 
 
 def _carried(table: FileTable, given: ScoreSection) -> FileTable:

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lpe_dask.batch.parts import PartFolder
+from lpe_dask.batch.spreadsheet_text import without_formulas
 from lpe_dask.batch.timing import Steps
 from lpe_dask.storage import Folder, retried_until_visible
 from lpe_dask.tasks import compute, new_tasks
@@ -32,11 +33,6 @@ _BATCH_ROWS = 2**13
 
 #: The type of all texts: one that no number of rows is too long for.
 _TEXT = pa.large_string()
-
-#: What a spreadsheet may run, and what of that is a number: columns of a CSV that are not
-#: measured are text.
-_FORMULA = r"^'*[=+\-@\t\r]"
-_NUMBER = r"^[+-]?[0-9]*[.,]?[0-9]+([eE][+-]?[0-9]+)?$"
 
 #: Powers of ten of the units of durations.
 _EXPONENTS = {"s": 0, "ms": -3, "us": -6, "ns": -9}
@@ -187,11 +183,9 @@ def _json_text(texts: pa.Array) -> pa.Array:
 
 
 def _csv_text(texts: pa.Array) -> pa.Array:
-    """Return texts in quotes, and those that begin like a formula with an apostrophe."""
-    is_number = pc.match_substring_regex(texts, _NUMBER)
-    is_formula = pc.and_not(pc.match_substring_regex(texts, _FORMULA), is_number)
-    harmless = pc.if_else(is_formula, _joined("'", texts), texts)
-    return _joined('"', pc.replace_substring(harmless, '"', '""'), '"')
+    """Return texts in quotes."""
+    quoted = pc.replace_substring(without_formulas(texts), '"', '""')
+    return _joined('"', quoted, '"')
 
 
 def _joined(*pieces: Any) -> pa.Array:

@@ -147,8 +147,8 @@ output_options = _options(
         "--format",
         type=click.Choice(["parquet", "csv", "jsonl"]),
         default="parquet",
-        help="Write the rows to one file, too: OUT/_scores.csv, in which text that a "
-        "spreadsheet would run as a formula begins with an apostrophe, or "
+        help="Write the rows to one file, too: OUT/_scores.csv, in which what a "
+        "spreadsheet would run as a formula has an apostrophe before it, or "
         "OUT/_scores.jsonl, lines of JSON.",
     ),
 )

@@ -136,6 +136,8 @@ class Fitted:
         its identifier.
     n_confirmed : int
         Rows that a run has left out before the fit, as they are anomalies.
+    confirmed_digest : str, optional
+        Tells which rows these were; None: there were none.
     """
 
     #: The warning about rows that were fitted, and come as new ones.
@@ -165,6 +167,7 @@ class Fitted:
     confidence: float | None = None
     source: str | None = None
     n_confirmed: int = 0
+    confirmed_digest: str | None = None
 
     @property
     def alpha(self) -> float:

@@ -127,6 +127,7 @@ def _read(manifest: Manifest, folder: str, url: str) -> Fitted:
         columns=columns_from_json(manifest.feature_names_in),
         n_dropped=manifest.n_dropped,
         n_confirmed=manifest.n_confirmed,
+        confirmed_digest=manifest.confirmed_digest,
         offset=manifest.offset,
         confidence=manifest.confidence,
         reference=stored.load(files, n_held),

@@ -166,7 +166,8 @@ class Manifest(_Section):
         Of `LPE`, but for ``anomaly_log_density``, which is a function. They may have been
         set after the fit.
     has_anomaly_log_density : bool
-    n_dropped, n_confirmed, n_features_in, feature_names_in, offset, confidence
+    n_dropped, n_confirmed, confirmed_digest, n_features_in, feature_names_in, offset
+    confidence
         As in `Fitted`, and names in a form for JSON.
     division : CalibrationSplit or GroupedSize
         Of the nominal rows that were not dropped.
@@ -199,6 +200,7 @@ class Manifest(_Section):
     has_anomaly_log_density: bool
     n_dropped: NonNegativeInt
     n_confirmed: NonNegativeInt = 0
+    confirmed_digest: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None = None
     n_features_in: PositiveInt
     feature_names_in: list[Any] | None
     offset: Annotated[float, Field(gt=0, le=1)]

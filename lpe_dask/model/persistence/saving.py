@@ -187,6 +187,7 @@ def _manifest_of(
         has_anomaly_log_density=fitted.calibration.weight is not None,
         n_dropped=fitted.n_dropped,
         n_confirmed=fitted.n_confirmed,
+        confirmed_digest=fitted.confirmed_digest,
         n_features_in=fitted.n_features,
         feature_names_in=names,
         offset=fitted.offset,

@@ -162,6 +162,7 @@ def test_what_is_not_known__is_said(more, reason):
 
 
 def test_jobs__take_it_with_the_model_or_the_score(caplog):
+    caplog.set_level("INFO")
     job = """
     [nominal]
     data = "nominal.parquet"
@@ -188,6 +189,23 @@ def test_jobs__take_it_with_the_model_or_the_score(caplog):
     manifest = json.loads(Path("model/manifest.json").read_text())
     assert manifest["confidence"] == 0.9  # one model for all
     assert not [line for line in caplog.messages if "have changed" in line]
+
+    Path("loo.toml").write_text(
+        job.format(model="", score="", output="e").replace('"model"', '"loo"')
+    )
+    lpe_dask.run("loo.toml")
+    text = job.format(model="{}", score="confidence = 0.9", output="f")
+    text = text.replace('"model"', '"loo"')
+    Path("loo.toml").write_text(text.format(""))
+    with pytest.raises(ValueError, match=r"confidence=None instead of 0\.9.* refit = true"):
+        lpe_dask.run("loo.toml")
+    assert not [line for line in caplog.messages if "have changed" in line]
+    Path("loo.toml").write_text(text.format("refit = true"))
+    assert lpe_dask.run("loo.toml")["confidence"] == 0.9
+    Path("loo.toml").write_text(text.format('calibration = "conformal"'))
+    assert lpe_dask.run("loo.toml") is None
+    (line,) = (line for line in caplog.messages if "have changed" in line)
+    assert "the nominal rows or the arguments that name the same calibration" in line
 
     bad, path = ("confidence = 0.9", "confidence = 0.8"), Path("d.toml")
     path.write_text(job.format(model=bad[0], score=bad[1], output="d"))

@@ -87,7 +87,7 @@ def fitted(data, model, **given):
 # The list
 
 
-def test_list__has_the_most_anomalous_rows_in_order_by_their_numbers(nominal):
+def test_list__has_the_most_anomalous_rows_in_order_by_their_numbers(nominal, caplog):
     lines = listed(229)
 
     p_values = lpe_dask.score(nominal[MEASURED], **PLAIN)
@@ -100,6 +100,8 @@ def test_list__has_the_most_anomalous_rows_in_order_by_their_numbers(nominal):
     assert lines["reasons"][0].startswith("x=44.0 (8")
     assert "usual" in lines["reasons"][199]
     assert lines["reasons"][200:].eq("").all(), "a run explains 200, and has no model"
+    (said,) = (of for of in caplog.messages if "listed without reasons" in of)
+    assert "reasons: scored has the reasons of 200 rows, and its model was not" in said
     rows = nominal.sort_index(axis=1).drop(columns="id").to_dict("records")
     assert lines["checksum"].tolist() == [row_checksum(rows[i]) for i in lines["row"]]
 
@@ -152,9 +154,37 @@ def test_list__is_not_replaced_and_not_part_of_the_output(nominal):
         explain_output("scored", confirm="scored/list.csv")
     with pytest.raises(ValueError, match="must be the name of a file"):
         explain_output("scored", confirm="lists/")
+    with pytest.raises(ValueError, match=r"nominal/l.csv would be among the rows at file:"):
+        explain_output("scored", confirm="nominal/l.csv")
 
     assert Path("list.csv").read_bytes() == before
     listed(file="new/folder/list.csv")
+
+
+def test_list__is_not_among_nominal_rows_or_what_a_pattern_finds(nominal):
+    to_csv(nominal, "csv", [0, N_ROWS])
+    lpe_dask.score_files("csv/*.csv", "o", nominal="nominal", columns=["x", "y"])
+
+    for file in ("csv/list.csv", "nominal/list.csv", "nominal/new/list.csv"):
+        with pytest.raises(ValueError, match="would be among the rows at"):
+            explain_output("o", confirm=file)
+
+    listed(out="o", file="csv/lists/list.csv")
+
+
+def test_list__of_an_output_of_flagged_rows_has_their_numbers_in_the_input(nominal):
+    flagged = {"columns": MEASURED, "rows": "flagged", **PLAIN}
+    n_flagged = lpe_dask.score_files("nominal", "o", **flagged)["flagged"]
+    lpe_dask.score_files("nominal", "none", alpha=1e-9, **flagged)
+    whole = listed()
+
+    lines = listed(out="o", file="flagged.csv")
+
+    names = ["row", "checksum", "p_value", "id_columns"]
+    pd.testing.assert_frame_equal(lines[names], whole[names][:n_flagged])
+    assert len(ODD) < n_flagged < 50
+    with pytest.raises(ValueError, match="no row in none is flagged, and others were not"):
+        listed(out="none", file="none.csv")
 
 
 def test_list__is_harmless_in_a_spreadsheet():
@@ -194,7 +224,7 @@ def test_list__of_rows_without_a_p_value_is_refused():
     table().to_parquet("nominal.parquet")
     lpe_dask.score_files("rows.parquet", "o", nominal="nominal.parquet", columns=["x", "y"])
 
-    with pytest.raises(ValueError, match="nothing to list"):
+    with pytest.raises(ValueError, match="no row in o has a p-value: there is nothing"):
         listed(out="o")
 
 
@@ -314,6 +344,15 @@ def test_fit__without_rows_has_the_bits_of_a_table_that_never_had_them(write, mo
         pd.testing.assert_series_equal(model.statistic(new), expected.statistic(new))
 
 
+def test_fit__takes_a_list_of_the_same_columns_for_groups_of_rows(nominal):
+    """It may have taken hours to mark."""
+    lpe_dask.score_files("nominal", "o", columns=["x", "y"])
+    listed(out="o")
+    mark(ODD)
+
+    assert fitted("nominal", "model", **GROUPS)["confirmed_anomalies"] == len(ODD)
+
+
 def test_fit__leaves_partitions_without_a_row_and_refuses_to_leave_no_row():
     table()[:4].to_parquet("few.parquet")
     lpe_dask.score_files("few.parquet", "scored", columns=["x", "y"], n_neighbors=1)
@@ -408,7 +447,7 @@ def test_fit__refuses_marks_that_are_not_of_these_rows(nominal):
 
     for data, more, problem in [
         ("moved", {}, r"1 of the 5 rows that .* other values in moved.*: row 60\."),
-        ("nominal", several, r"5 of the 5 .*rows 3, 60, 61, 130, 229\. .*now x, y\)"),
+        ("nominal", several, r"5 of the 5 .*rows 3, 60, 61, 130, 229\. The .* \(x, y\)"),
         ("short", {}, "marks row 229, but short has 200 rows, 0 to 199"),
     ]:
         with pytest.raises(ValueError, match=problem):
@@ -482,6 +521,45 @@ def test_job__names_the_list_and_is_fitted_again_when_it_changes(nominal, caplog
     assert lpe_dask.run("job.toml") is None, "nothing to do"
     mark(ODD[:1])
     assert lpe_dask.run("job.toml")["confirmed_anomalies"] == 1
+
+
+def test_job__refuses_another_list_than_its_model_was_fitted_without(nominal, caplog):
+    listed(N_ROWS)
+    mark(ODD)
+    text = (
+        '[nominal]\ndata = "nominal"\ncolumns = ["x", "y", "kind"]\nwithout_rows = "{}"\n'
+        '[model]\npath = "model"\nscale = "standard"\ncategorical = ["kind"]\n'
+        '[score]\ndata = "scored"\nkeep = ["id"]\noutput = "out"\n'
+    )
+    plain = text.replace('without_rows = "{}"\n', "")
+    job = Path("job.toml")
+    job.write_text(text.format("list.csv"))
+    summary = lpe_dask.run("job.toml")
+    for said, marks, n_rows in [
+        (text, ODD[:2], "5 rows instead of 2"),
+        (text, [2, *ODD[1:]], "5 rows instead of 5 other ones"),
+        (text, [], "5 rows instead of 0"),
+        (plain, ODD, "5 rows instead of 0"),
+    ]:
+        mark(marks)
+        job.write_text(said.format("list.csv"))
+        with pytest.raises(ValueError, match=rf"fitted with without_rows of {n_rows}\."):
+            lpe_dask.run("job.toml")
+    assert "have changed since" not in caplog.text
+
+    mark(ODD)
+    shutil.move("list.csv", "same.csv")
+    job.write_text(text.format("same.csv"))
+    assert lpe_dask.run("job.toml") is None, "other rows alone are another list"
+    job.write_text(text.format("list.csv"))
+    with pytest.raises(ValueError, match=r"\[nominal\] without_rows: there is no list of"):
+        lpe_dask.run("job.toml")
+    job.write_text(plain)
+    again = lpe_dask.run("job.toml", overwrite=True)
+    assert (summary["confirmed_anomalies"], again["confirmed_anomalies"]) == (len(ODD), 0)
+    job.write_text(text.format("same.csv"))
+    with pytest.raises(ValueError, match=r"without_rows of 0 rows instead of 5\."):
+        lpe_dask.run("job.toml")
 
 
 # What it does to the promise

@@ -38,8 +38,8 @@ WRITTEN = {
 }  # fmt: skip
 
 #: Texts that a spreadsheet may run or cut, and others like them.
-PIECES = ["=", "+", "-", "@", "\t", "\r", "\n", "'", '"', ",", "1", "e", ".", "cmd()", "ä"]
-TEXTS = st.lists(st.sampled_from(PIECES), max_size=4).map("".join)
+PIECES = [*"=+-@\t\r\n'\",; 1e.", "cmd()", "ä"]
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=5).map("".join)
 NUMBERS = st.floats() | st.integers(-9, 9).map(float)
 
 
@@ -78,18 +78,18 @@ def parsed(text):
 
 def without_apostrophe(text):
     """What the text of a cell was."""
-    return text[1:] if re.match(r"'+[=+\-@\t\r]", text) else text
+    return re.sub(r"""(^|[;\t\r\n])([ "]*)'('*[=+\-@])""", r"\1\2\3", text)
 
 
 def may_run(text):
     """Whether a spreadsheet may take a text for a formula, by a plain look at it."""
-    if text[:1] not in ("=", "+", "-", "@", "\t", "\r") or text == "":
+    if text.lstrip(' "\t\r\n')[:1] not in ("=", "+", "-", "@") or text == "":
         return False
     try:
         float(text.replace(",", "."))
     except ValueError:
         return True
-    return text[0] in "\t\r"
+    return text.strip() != text
 
 
 def cell_of(value):
@@ -120,6 +120,16 @@ def test_csv__gives_back_every_text_and_the_bits_of_every_number(rows):
             assert np.float64(number).tobytes() == np.float64(given_number).tobytes()
 
 
+@given(TEXTS)
+def test_csv__has_no_formula_where_other_separators_cut_it(text):
+    """As spreadsheets do: a quote that is not the first of a cell is one more character."""
+    line = lines_of(pa.table({"n": [5], "text": [text]}), "csv")
+
+    for separator in ",;\t":
+        cells = csv.reader(io.StringIO(line, newline=""), delimiter=separator)
+        assert not any(may_run(cell) for row in cells for cell in row)
+
+
 @given(st.lists(st.tuples(TEXTS | st.none(), NUMBERS | st.none()), min_size=1))
 def test_jsonl__gives_back_every_text_and_number(rows):
     texts, numbers = (list(of) for of in zip(*rows, strict=True))
@@ -142,9 +152,11 @@ def test_jsonl__gives_back_every_text_and_number(rows):
     ("text", "written"),
     [
         ("=cmd()", "'=cmd()"), ("+1+1", "'+1+1"), ("-a", "'-a"), ("@SUM(A1)", "'@SUM(A1)"),
-        ("\tx", "'\tx"), ("\r=x", "'\r=x"), ("'=x", "''=x"), ("-", "'-"), ("+", "'+"),
+        ("\tx", "\tx"), ("\r=x", "\r'=x"), ("'=x", "''=x"), ("-", "'-"), ("+", "'+"),
         ("-12", "-12"), ("+4.5e-3", "+4.5e-3"), ("-1,5", "-1,5"), ("-.5", "-.5"),
-        ("a=b", "a=b"), ("'a", "'a"), (" =x", " =x"), ("-1e", "'-1e"), ("-1\n", "'-1\n"),
+        ("a=b", "a=b"), ("'a", "'a"), (" =x", " '=x"), ("-1e", "'-1e"), ("-1\n", "'-1\n"),
+        ("n;=2+5;z", "n;'=2+5;z"), ("a\t-x", "a\t'-x"), ('a; "=x', 'a; "\'=x'),
+        ("a\n@x", "a\n'@x"), ("a,=x", "a,=x"), ("a;b=x", "a;b=x"), ("=;=", "'=;'="),
     ],
 )  # fmt: skip
 def test_csv__quotes_what_a_spreadsheet_would_run(text, written):

@@ -248,7 +248,9 @@ def test_rows_flagged__need_no_reasons_where_there_are_none(folder):
 
     assert (summary["flagged"], summary["written_rows"]) == (0, 2)
     assert summary["reasons"]["reason"] == "no row is flagged, and others are not written"
-    with pytest.raises(ValueError, match="no row in out has a p-value"):
+    with pytest.raises(
+        ValueError, match="no row in out is flagged, and others were not wri"
+    ):
         explain_output("out")
 
 

@@ -157,6 +157,7 @@ def test_score_files__summary_says_what_was_done(tmp_path):
         "fdr": None,
         "fdr_cut_off": None,
         "confidence": None,
+        "inputs": [f"file://{tmp_path}/{name}" for name in ("data", "nominal.parquet")],
         "output": f"file://{tmp_path}/out",
         "parameters": arguments | {"own": list(arguments["own"])},
         "n_neighbors_": 3,

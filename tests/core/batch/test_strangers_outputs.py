@@ -13,7 +13,7 @@ from lpe_dask.storage import StoredFile, check_footer
 
 READ = """
 import sys
-from lpe_dask.batch.explanations import _stored
+from lpe_dask.batch.explanations import stored_reasons
 from lpe_dask.batch.fingerprint import read_fingerprint
 from lpe_dask.batch.output import reserved_output
 from lpe_dask.batch.parts import PartFolder
@@ -44,7 +44,7 @@ for way, folder in zip(sys.argv[1::2], sys.argv[2::2]):
 #: What reads a file of a name that everybody knows.
 READERS = {
     "read_summary": "_summary.json", "read_fingerprint": "_run.json",
-    "_stored": "_reasons.pqt", "lock_owner": "_lock.json", "reserve": "_lock.json",
+    "stored_reasons": "_reasons.pqt", "lock_owner": "_lock.json", "reserve": "_lock.json",
 }  # fmt: skip
 
 

@@ -393,6 +393,7 @@ NONSENSE = {
         (("parameters", "categorical"), [{"float": 1}], "is not a column name"),
         (("n_dropped",), -1, "n_dropped"),
         (("n_confirmed",), -1, "n_confirmed"),
+        (("confirmed_digest",), "5", "confirmed_digest"),
         (("n_dropped",), True, "n_dropped: Input should be a valid integer"),
         (("n_features_in",), 3, "factor or matrix are of other columns"),
         (("feature_names_in",), ["a", "a"], "not as many different names"),
