@@ -100,12 +100,11 @@ def execute_scoring(
         lock.verify()  # the fit may have taken hours
         series = _series(scoring, model, bins, columns, watched)
         _prepare_output(scoring, series)
-        of_watched = None if watched is None else watched.bins
         graph = model.calibration.graph
         n_top = N_EXPLAINED_NOMINAL if scoring.scores_nominal_rows else N_EXPLAINED
         stats_of = partial(
-            PartStats.of, bins, graph, watched=of_watched, n_top=n_top,
-            only_flagged=scoring.only_flagged,
+            PartStats.of, bins, graph, n_top=n_top, only_flagged=scoring.only_flagged,
+            watched=None if watched is None else watched.bins,
         )  # fmt: skip
         stats, adjusted = _write(scoring, folder, (*blocks, values), stats_of, model, steps)
         total = PartStats.merge(stats, graph, n_top)
