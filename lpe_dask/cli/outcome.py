@@ -130,7 +130,7 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
         *_false_alarm_lines(summary["false_alarms"], flagged),
     ]
     if summary["output_rows"] == "flagged":
-        lines.append(f"{summary['written_rows']} rows are written")
+        lines.append(f"{summary['written_rows']} of {summary['rows']} rows are written")
     if summary["rows_nan"]:
         is_reason = summary["parameters"]["missing"] != "measure"
         missing = [of for of in summary["values"] if of["missing"] and is_reason][:3]
