@@ -223,7 +223,7 @@ def part_writes(
     tasks = (
         (
             _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), counts[i],
-            below, of_rows.key, schema.key, folder, made_from[i], i, first_rows[i],
+            below, of_rows.key, schema.key, folder, made_from[i], first_rows[i], i,
         )
         for i in numbers
     )  # fmt: skip
@@ -326,8 +326,8 @@ def _write_part(
     schema: pa.Schema,
     folder: PartFolder,
     made_from: str,
-    number: int,
     first_row: int | None,
+    number: int,
 ) -> PartStats:
     is_nan = np.isnan(p_value)
     fields = [*schema][: schema.get_field_index(RESULT_COLUMNS[0])]
