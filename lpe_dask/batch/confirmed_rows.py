@@ -131,7 +131,7 @@ class ConfirmedRows:
 
     @property
     def digest(self) -> str:
-        """Tells these rows from others, whatever the file is called."""
+        """Identifies these rows, whatever the file is called."""
         return digest([self.numbers, self.checksums])
 
 

@@ -115,7 +115,7 @@ class ExplanationInput:
         some : DataFrame of n rows
             Columns part and place.
         names : list of str
-            Columns to carry over that will be asked for.
+            Columns to carry over that will be needed.
         """
         places = pd.MultiIndex.from_frame(some[["part", "place"]])
         return replace(self, read=ReadRows(places, *self._select(some, model, names)))
@@ -285,15 +285,10 @@ def _row_sections(explanation: Explanation) -> Iterator[dict[str, Any]]:
     lines = explanation.table(MAX_COLUMNS)[_OF_COLUMN]
     lines["column"] = lines["column"].map(str)
     for i in range(len(explanation.shares)):
-        note = None
-        if np.isnan(explanation.shares[i]).any():
-            note = f"no shares: the distance is {explanation.distances[i]:g}"
-        elif explanation.is_spread[i]:
-            note = "spread over many columns"
         yield {
             "p_value": plain_value(explanation.p_values[i]),
             "statistic": plain_value(explanation.statistic[i]),
-            "note": note,
+            "note": explanation.note(i),
             "columns": [
                 {name: plain_value(value) for name, value in of_column.items()}
                 for of_column in lines.loc[[i]].to_dict("records")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.batch.group_counts import GroupCounts
+from lpe_dask.batch.group_summary import SHARED_CALIBRATION
 from lpe_dask.model import (
     Fitted,
     decisive_places,
@@ -28,7 +29,6 @@ MAX_GROUPS = 50_000
 #: Why nothing is known, or nothing is flagged.
 _UNFLAGGABLE = "no row can be flagged: there are too few calibration rows"
 _RANKS = "rows were scored against each other: their p-values are ranks"
-_SHARED = "groups have no calibration of their own: nothing is promised for each of them"
 _POOLED = "rows of small and unknown groups were compared with all nominal rows, for which "
 _POOLED += "nothing is promised"
 
@@ -95,7 +95,7 @@ def _obstacle(model: Fitted, scores_nominal_rows: bool) -> str | None:
     if scores_nominal_rows:
         return _RANKS
     if model.groups is not None and "calibration" not in model.groups.own:
-        return _SHARED
+        return SHARED_CALIBRATION
     return None if model.pool is None else _POOLED
 
 

@@ -95,7 +95,7 @@ class Fit:
 
     @property
     def confirmed_digest(self) -> str | None:
-        """Tells which rows are left out; None: there are none."""
+        """Identifies the rows that are left out; None: there are none."""
         return None if self.confirmed is None else self.confirmed.digest
 
     @property

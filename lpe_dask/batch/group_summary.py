@@ -24,7 +24,9 @@ N_LISTED, LEVEL, MAX_CHARACTERS = 20, 0.05, 200
 
 #: Why numbers of rows are not compared with what is promised.
 _RANKS = "rows are scored against each other: p-values are ranks within their group"
-_SHARED = "groups have no calibration of their own: nothing is promised for each of them"
+SHARED_CALIBRATION = (
+    "groups have no calibration of their own: nothing is promised for each of them"
+)
 
 
 def group_section(
@@ -52,7 +54,7 @@ def group_section(
         return None
     groups, why = model.groups, None
     if "calibration" not in groups.own:
-        why = _SHARED
+        why = SHARED_CALIBRATION
     elif scores_nominal_rows:
         why = _RANKS
     columns: dict[str, Any] = {

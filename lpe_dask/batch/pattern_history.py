@@ -50,8 +50,10 @@ class PatternHistory:
         if series is None:
             return cls(None, now)
         try:
-            told = series.predecessor_section("patterns").get("history", [])[:N_EARLIER]
-            known = [_record(run["rows"], run["private_columns"]) for run in told]
+            history = series.predecessor_section("patterns").get("history", [])
+            known = [
+                _record(run["rows"], run["private_columns"]) for run in history[:N_EARLIER]
+            ]
         except Exception as error:  # libraries of storages have errors of their own
             logger.warning(
                 "patterns of earlier runs cannot be read: %s", short_message(error)

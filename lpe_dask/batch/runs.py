@@ -210,7 +210,8 @@ def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
         n_wanted = 0 if fit.confirmed is None else len(fit.confirmed.numbers)
         others = " other ones" if n_wanted == model.n_confirmed else ""
         differing.append(
-            f"without_rows of {model.n_confirmed} rows instead of {n_wanted}{others}"
+            f"{model.n_confirmed} rows left out (without_rows) instead of "
+            f"{n_wanted}{others}"
         )
     if differing:
         raise ValueError(

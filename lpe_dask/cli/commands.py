@@ -105,10 +105,10 @@ def score(
 
     DATA is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as s3://.
     OUT gets the columns of DATA, and p_value (from 0 to 1, low is anomalous), statistic (to
-    rank rows by), is_anomaly (p_value at most alpha; empty without one) and p_value_status
-    (ok, or why there is no p_value); with --fdr also q_value, which is_anomaly then
-    compares with that. What was found, why, and whether the model still fits is on the page
-    OUT/_report.html.
+    rank rows by), is_anomaly (p_value at most alpha, or what --confidence leaves of it;
+    empty without one) and p_value_status (ok, or why there is no p_value); with --fdr also
+    q_value, which is_anomaly then compares with that. What was found, why, and whether the
+    model still fits is on the page OUT/_report.html.
     An interrupted run resumes when the same command is given again.
     """
     with exit_codes(debug):

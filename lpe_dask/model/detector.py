@@ -550,7 +550,10 @@ class LPE(OutlierMixin, BaseEstimator):
     @overload
     def predict(self, X: Any, *, csv: Csv = None) -> Any: ...
     def predict(self, X: Any, *, csv: Csv = None) -> Any:
-        """Return -1 for rows with a p-value of at most alpha, else 1.
+        """Return -1 for rows with a p-value below ``offset_``, else 1.
+
+        That is of at most alpha, or of what ``confidence`` leaves of it; with ``by`` that
+        of the group of a row.
 
         The labels are those of `score_samples`, for less work: a row is not searched any
         further once enough nominal rows are near to know that it is none to report. (With
@@ -677,7 +680,7 @@ class LPE(OutlierMixin, BaseEstimator):
         table : DataFrame or dask DataFrame of shape (n, 4)
             With the index of ``X``, which for arrays counts from 0; lazy for Dask, and for
             other libraries a table of theirs: p_value, as `score_samples` gives it;
-            statistic; is_anomaly, whether the p-value is at most alpha, NA without one; and
+            statistic; is_anomaly, whether `predict` gives -1, NA without a p-value; and
             p_value_status, as `status` gives it.
 
         Raises
@@ -928,7 +931,8 @@ class LPE(OutlierMixin, BaseEstimator):
         Returns
         -------
         labels : array or Series of shape (n,)
-            -1 where `p_values_` is at most alpha, else 1; of the kind of ``X``.
+            -1 where `p_values_` is as small as `predict` says, else 1; of the kind of
+            ``X``.
         """
         return self._fit(tables.with_csv(X, csv), for_own=True)._current().own_labels()
 

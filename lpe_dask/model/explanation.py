@@ -190,6 +190,12 @@ class Explanation:
             np.all(found.shares < MIN_SHARE, axis=1),
         )  # fmt: skip
 
+    def note(self, row: int) -> str | None:
+        """Return why the columns of a row say little; None: they do not."""
+        if np.isnan(self.shares[row]).any():
+            return f"no shares: the distance is {self.distances[row]:g}"
+        return "spread over many columns" if self.is_spread[row] else None
+
     def table(self, top: int) -> pd.DataFrame:
         """Return the result of `LPE.explain`."""
         n_lines = min(top, len(self.columns))

@@ -137,7 +137,7 @@ class Fitted:
     n_confirmed : int
         Rows that a run has left out before the fit, as they are anomalies.
     confirmed_digest : str, optional
-        Tells which rows these were; None: there were none.
+        Identifies these rows; None: there were none.
     """
 
     #: The warning about rows that were fitted, and come as new ones.

@@ -59,8 +59,9 @@ class Counts:
         first, last = _likely(n_new, places, others)
         step = 1 << max(0, ((last - first) // MAX_SHARES).bit_length())
         shares = []
-        for start in range(first, last + 1, _AT_A_TIME):  # a multiple of any step
-            numbers = np.arange(start, min(start + _AT_A_TIME, last + 1))
+        at_a_time = max(_AT_A_TIME, step)  # both are powers of 2
+        for start in range(first, last + 1, at_a_time):
+            numbers = np.arange(start, min(start + at_a_time, last + 1))
             ways = -np.log(n_new + 1) - betaln(n_new - numbers + 1, numbers + 1)
             odds = betaln(numbers + places, n_new - numbers + others)
             of_each = np.exp(ways + odds - betaln(places, others))

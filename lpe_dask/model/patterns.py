@@ -132,14 +132,8 @@ def leading_terms(
     """
     n_columns, found = len(explanation.columns), []
     for row, shares in enumerate(explanation.shares):
-        if np.isnan(shares).any():
-            said = f"no shares: the distance is {explanation.distances[row]:g}"
-            found.append(RowTerms([Term(n_columns + 1, "", said)], []))
-            continue
-        if explanation.is_spread[row]:
-            found.append(
-                RowTerms([Term(n_columns + 1, "", "spread over many columns")], [])
-            )
+        if (note := explanation.note(row)) is not None:
+            found.append(RowTerms([Term(n_columns + 1, "", note)], []))
             continue
         first = explanation.order[row, :_MAX_TERMS]
         first = first[shares[first] >= WEAK * shares[first[0]]]

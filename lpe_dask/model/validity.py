@@ -278,7 +278,7 @@ def choose_calibration(
     reason : str
     """
     if confidence is not None:
-        return "conformal", f"only that promises anything with confidence={confidence:g}"
+        return "conformal", f"confidence={confidence:g} holds for no other"
     if learned is None:
         return "loo", "nothing is learned from the nominal rows"
     if learned == UNION_GRAPH:

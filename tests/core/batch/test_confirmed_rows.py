@@ -535,15 +535,16 @@ def test_job__refuses_another_list_than_its_model_was_fitted_without(nominal, ca
     job = Path("job.toml")
     job.write_text(text.format("list.csv"))
     summary = lpe_dask.run("job.toml")
+    left_out = r"rows left out \(without_rows\) instead of"
     for said, marks, n_rows in [
-        (text, ODD[:2], "5 rows instead of 2"),
-        (text, [2, *ODD[1:]], "5 rows instead of 5 other ones"),
-        (text, [], "5 rows instead of 0"),
-        (plain, ODD, "5 rows instead of 0"),
+        (text, ODD[:2], f"5 {left_out} 2"),
+        (text, [2, *ODD[1:]], f"5 {left_out} 5 other ones"),
+        (text, [], f"5 {left_out} 0"),
+        (plain, ODD, f"5 {left_out} 0"),
     ]:
         mark(marks)
         job.write_text(said.format("list.csv"))
-        with pytest.raises(ValueError, match=rf"fitted with without_rows of {n_rows}\."):
+        with pytest.raises(ValueError, match=rf"fitted with {n_rows}\."):
             lpe_dask.run("job.toml")
     assert "have changed since" not in caplog.text
 
@@ -558,7 +559,7 @@ def test_job__refuses_another_list_than_its_model_was_fitted_without(nominal, ca
     again = lpe_dask.run("job.toml", overwrite=True)
     assert (summary["confirmed_anomalies"], again["confirmed_anomalies"]) == (len(ODD), 0)
     job.write_text(text.format("same.csv"))
-    with pytest.raises(ValueError, match=r"without_rows of 0 rows instead of 5\."):
+    with pytest.raises(ValueError, match=rf"fitted with 0 {left_out} 5\."):
         lpe_dask.run("job.toml")
 
 

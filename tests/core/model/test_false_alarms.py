@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.signal import fftconvolve
 
+from lpe_dask.model import flagged_counts
 from lpe_dask.model.false_alarms import (
     CUT_OFF_RATIO,
     false_alarms_at_most,
@@ -61,6 +62,22 @@ def test_flagged__of_very_many_rows_keeps_few_numbers():
     # The law is that of the rate, of which so many rows leave nothing to chance.
     expected = 1e9 * stats.beta.ppf(0.95, 10_000, 990_001)
     assert expected < found.quantile(0.95) < 1.0001 * expected
+
+
+def test_in_groups__is_the_same_law_however_it_is_computed(monkeypatch):
+    """In pieces or at once, convolved by products or by Fourier transforms."""
+    groups = np.array([[500, 3, 40], [0, 2, 9], [1, 1, 1], [300, 0, 7], [200, 30, 30]]).T
+    right = Counts.in_groups(*groups)
+
+    monkeypatch.setattr(flagged_counts, "_AT_A_TIME", 8)
+    pieces = Counts.in_groups(*groups)
+    monkeypatch.setattr(flagged_counts, "_MANY", 1)
+    transformed = Counts.in_groups(*groups)
+
+    assert (pieces.first, pieces.step) == (right.first, 1)
+    np.testing.assert_array_equal(pieces.shares, right.shares)
+    for level in (0.001, 0.5, 0.95, 0.9999):
+        assert transformed.quantile(level) == right.quantile(level)
 
 
 def test_coarse_laws__have_quantiles_that_are_a_little_too_large_never_too_small():

@@ -40,7 +40,7 @@ SPLITS = {
     "loo": {}, "part": {"calibration_size": 150}, "mean": {"aggregation": "mean"},
     "radius": {"graph": "radius", "radius": 2.0}, "split": {"calibration": "split"},
     "split part": {"calibration": "split", "calibration_size": 70},
-    "conformal": {"calibration": "conformal"},
+    "conformal": {"calibration": "conformal"}, "confidence": {"confidence": 0.9},
     "learned": {"calibration": "loo", "scale": "standard"},
 }  # fmt: skip
 
