@@ -7,9 +7,10 @@ be those of the formula, term by term.
 
 from __future__ import annotations
 
-import ast
 import logging
 import threading
+import token
+import tokenize
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
@@ -80,15 +81,27 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return _compile(function, no_cfunc_wrapper=True)
 
 
+#: Tokens that no result depends on, and those that a statement may follow.
+_SPACE = token.COMMENT, token.NL, token.ENCODING
+_BEFORE_STATEMENTS = token.NEWLINE, token.INDENT, token.DEDENT
+
+
 def _state_of_sources() -> str:
-    """Return a digest of all that kernels depend on, but for comments and docstrings."""
+    """Return a digest of all that kernels depend on, but for comments and docstrings.
+
+    Of tokens, as Python before 3.11.8 cannot make syntax trees in several threads at once
+    (CPython issue 106905): here, and in what numba and NumPy do at the same time.
+    """
     digest = blake2b(digest_size=6)
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        tree = ast.parse(path.read_bytes())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                node.body = node.body[ast.get_docstring(node) is not None :]
-        digest.update(ast.dump(tree).encode())
+        with path.open("rb") as source:
+            tokens = [each[:2] for each in tokenize.tokenize(source.readline)]
+        told = [each for each in tokens if each[0] not in _SPACE]
+        kinds = [token.NEWLINE, *(kind for kind, _ in told), token.ENDMARKER]
+        for before, each, after in zip(kinds[:-2], told, kinds[2:], strict=True):
+            alone = before in _BEFORE_STATEMENTS and after == token.NEWLINE
+            if each[0] != token.STRING or not alone:
+                digest.update(repr(each).encode())
     return digest.hexdigest()
 
 

@@ -108,6 +108,20 @@ def test_kernel_state__is_that_of_what_is_computed(state_of, tmp_path):
     assert state_of(BEFORE.replace("2 * x", "3 * x")) != state
     assert state_of(BEFORE.replace("LIMIT = 3", "LIMIT = 4")) != state
     assert state_of(BEFORE.replace("LIMIT else", "LIMIT or x > 5 else")) != state
+    assert state_of("'a'.join('b')") != state_of("'c'.join('b')")
+
+
+PARSED = """
+import sys
+from lpe_dask.kernels import compiled
+sys.addaudithook(lambda event, _: print(event) if event == "compile" else None)
+print(compiled.KERNEL_STATE.startswith(compiled._state_of_sources()))
+"""
+
+
+def test_kernel_state__needs_no_syntax_trees():
+    """Python before 3.11.8 fails where two threads make them (CPython issue 106905)."""
+    assert said_by(PARSED, None) == (["True"], [])
 
 
 KERNELS = """
