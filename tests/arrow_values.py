@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 TIME = datetime.datetime(2026, 2, 3, 4, 5, 6, 789000)
 DAY, CLOCK, SPAN = TIME.date(), TIME.time(), datetime.timedelta(seconds=3)
 
-#: What tells a type from those that pandas or NumPy would make of it.
+#: Values by which a type differs from those that pandas or NumPy would make of it.
 VALUES = [
     (pa.bool_(), True),
     (pa.int8(), -3),

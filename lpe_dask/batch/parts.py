@@ -288,9 +288,9 @@ def part_schema(kept: FileTable, *, only_flagged: bool) -> pa.Schema:
     results = pa.Schema.from_pandas(none, preserve_index=False)
     if has_status:
         results = results.set(len(results) - 1, pa.field(RowStatus.COLUMN, _STATUS_TYPE))
-    said = kept.schema.pandas_metadata or {}
+    stored = kept.schema.pandas_metadata or {}
     index = None if only_flagged else kept.index
-    names = said.get("column_indexes", [])
+    names = stored.get("column_indexes", [])
     for_pandas = {
         **results.pandas_metadata,
         "index_columns": kept.index_columns if index is None else _described(index),
@@ -299,7 +299,7 @@ def part_schema(kept: FileTable, *, only_flagged: bool) -> pa.Schema:
         "columns": [
             *(
                 of
-                for of in said.get("columns", [])
+                for of in stored.get("columns", [])
                 if of["field_name"] in kept.schema.names
             ),
             *results.pandas_metadata["columns"],

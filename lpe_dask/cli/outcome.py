@@ -163,17 +163,17 @@ def _is_ranked(summary: dict[str, Any]) -> bool:
 
 def _false_alarm_lines(section: dict[str, Any], n_flagged: int) -> list[str]:
     """Return how many flagged rows are false alarms."""
-    expected, at_most, said = section["expected"], section["at_most"], []
+    expected, at_most, clauses = section["expected"], section["at_most"], []
     if n_flagged == 0:
         return []
     if expected is not None:
-        said.append(f"{expected:,.{0 if expected >= 10 else 2}f} expected by chance")
+        clauses.append(f"{expected:,.{0 if expected >= 10 else 2}f} expected by chance")
     if at_most == n_flagged:
-        said.append("all may be false alarms")
+        clauses.append("all may be false alarms")
     elif at_most is not None:
         sure = _percent(section["confidence"])
-        said.append(f"at most {at_most} are false alarms, with {sure} confidence")
-    return [", ".join(said)] if said else []
+        clauses.append(f"at most {at_most} are false alarms, with {sure} confidence")
+    return [", ".join(clauses)] if clauses else []
 
 
 def _percent(level: float) -> str:

@@ -81,26 +81,26 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return _compile(function, no_cfunc_wrapper=True)
 
 
-#: Tokens that no result depends on, and those that a statement may follow.
-_SPACE = token.COMMENT, token.NL, token.ENCODING
+#: Kinds of tokens that no result depends on, and those that a statement may follow.
+_IGNORED = token.COMMENT, token.NL, token.ENCODING
 _BEFORE_STATEMENTS = token.NEWLINE, token.INDENT, token.DEDENT
 
 
 def _state_of_sources() -> str:
     """Return a digest of all that kernels depend on, but for comments and docstrings.
 
-    Of tokens, as Python before 3.11.8 cannot make syntax trees in several threads at once
-    (CPython issue 106905): here, and in what numba and NumPy do at the same time.
+    From tokens: Python before 3.11.8 cannot parse syntax trees in several threads at once
+    (CPython issue 106905), and numba and NumPy may parse at the same time.
     """
     digest = blake2b(digest_size=6)
     for path in sorted(Path(__file__).parent.glob("*.py")):
         with path.open("rb") as source:
             tokens = [each[:2] for each in tokenize.tokenize(source.readline)]
-        told = [each for each in tokens if each[0] not in _SPACE]
-        kinds = [token.NEWLINE, *(kind for kind, _ in told), token.ENDMARKER]
-        for before, each, after in zip(kinds[:-2], told, kinds[2:], strict=True):
-            alone = before in _BEFORE_STATEMENTS and after == token.NEWLINE
-            if each[0] != token.STRING or not alone:
+        decisive = [each for each in tokens if each[0] not in _IGNORED]
+        kinds = [token.NEWLINE, *(kind for kind, _ in decisive), token.ENDMARKER]
+        for before, each, after in zip(kinds[:-2], decisive, kinds[2:], strict=True):
+            is_statement = before in _BEFORE_STATEMENTS and after == token.NEWLINE
+            if each[0] != token.STRING or not is_statement:
                 digest.update(repr(each).encode())
     return digest.hexdigest()
 

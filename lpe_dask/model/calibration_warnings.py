@@ -13,7 +13,7 @@ from lpe_dask.model.validity import (
 
 logger = logging.getLogger(__name__)
 
-#: Levels, and confidences, with which no row can be flagged, as a log line has said.
+#: Levels and confidences about which this process has warned.
 _warned: set[tuple[float, float | None]] = set()
 
 

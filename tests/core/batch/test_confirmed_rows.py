@@ -100,8 +100,8 @@ def test_list__has_the_most_anomalous_rows_in_order_by_their_numbers(nominal, ca
     assert lines["reasons"][0].startswith("x=44.0 (8")
     assert "usual" in lines["reasons"][199]
     assert lines["reasons"][200:].eq("").all(), "a run explains 200, and has no model"
-    (said,) = (of for of in caplog.messages if "listed without reasons" in of)
-    assert "reasons: scored has the reasons of 200 rows, and its model was not" in said
+    (message,) = (of for of in caplog.messages if "listed without reasons" in of)
+    assert "reasons: scored has the reasons of 200 rows, and its model was not" in message
     rows = nominal.sort_index(axis=1).drop(columns="id").to_dict("records")
     assert lines["checksum"].tolist() == [row_checksum(rows[i]) for i in lines["row"]]
 
@@ -489,8 +489,8 @@ def test_commands__list_rows_and_leave_out_what_is_marked(nominal):
         assert done.exit_code == 0, done.output
         return done
 
-    said = run("explain", "scored", "--top", "200", "--confirm", "list.csv")
-    assert "--without-rows list.csv" in said.stderr
+    result = run("explain", "scored", "--top", "200", "--confirm", "list.csv")
+    assert "--without-rows list.csv" in result.stderr
     assert len(read("list.csv")) == 200
     mark(ODD)
     model = ["--columns", "x,y,kind", "--scale", "standard", "--categorical", "kind"]
@@ -536,14 +536,14 @@ def test_job__refuses_another_list_than_its_model_was_fitted_without(nominal, ca
     job.write_text(text.format("list.csv"))
     summary = lpe_dask.run("job.toml")
     left_out = r"rows left out \(without_rows\) instead of"
-    for said, marks, n_rows in [
+    for job_text, marks, n_rows in [
         (text, ODD[:2], f"5 {left_out} 2"),
         (text, [2, *ODD[1:]], f"5 {left_out} 5 other ones"),
         (text, [], f"5 {left_out} 0"),
         (plain, ODD, f"5 {left_out} 0"),
     ]:
         mark(marks)
-        job.write_text(said.format("list.csv"))
+        job.write_text(job_text.format("list.csv"))
         with pytest.raises(ValueError, match=rf"fitted with {n_rows}\."):
             lpe_dask.run("job.toml")
     assert "have changed since" not in caplog.text

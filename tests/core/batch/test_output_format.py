@@ -239,15 +239,15 @@ def test_format__has_the_rows_and_columns_of_the_parts_in_their_order(files, opt
     assert names == parts.schema.names
     assert len(cells) == len(lines) == len(parts) > 0
     for row, line, expected in zip(cells, lines, parts.to_pylist(), strict=True):
-        said = json.loads(line)
-        assert list(said) == names
+        fields = json.loads(line)
+        assert list(fields) == names
         for name, cell in zip(names, row, strict=True):
             value = expected[name]
             value = None if value != value else value
             if isinstance(value, float):
-                assert float(cell) == float(said[name]) == value
+                assert float(cell) == float(fields[name]) == value
             else:
-                assert said[name] == value
+                assert fields[name] == value
                 assert cell == {None: "", True: "true", False: "false"}.get(
                     value, str(value)
                 )

@@ -93,8 +93,8 @@ def test_rows_flagged__are_those_of_an_output_of_all(folder, decides, data, more
     ]
     for name in COUNTED:
         assert summary[name] == expected[name], name
-    said = summary["output_rows"], summary["written_rows"], summary["output_format"]
-    assert said == ("flagged", len(actual), "parquet")
+    keys = summary["output_rows"], summary["written_rows"], summary["output_format"]
+    assert keys == ("flagged", len(actual), "parquet")
     assert (expected["output_rows"], expected["written_rows"]) == ("all", 60)
     assert (summary["flagged"] > 0) == (decides != {"fdr": 1e-9})
 

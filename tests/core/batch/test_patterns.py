@@ -339,11 +339,11 @@ def test_patterns__without_a_day_follow_the_run_that_they_replace(daily):
     text = Path("job.toml").read_text().replace("out/{date}", "out/all")
     Path("job.toml").write_text(text)
 
-    told = [run(i, bad=60, overwrite=True) for i in (1, 2, 2, 3)]
+    sections = [run(i, bad=60, overwrite=True) for i in (1, 2, 2, 3)]
 
-    assert [of["n_earlier_runs"] for of in told] == [0, 1, 1, 2]
-    assert told[2] == told[1]
-    assert of_text(told[3], "x high") == [False, 2]
+    assert [of["n_earlier_runs"] for of in sections] == [0, 1, 1, 2]
+    assert sections[2] == sections[1]
+    assert of_text(sections[3], "x high") == [False, 2]
 
 
 def test_patterns__do_not_fail_for_a_damaged_history(daily, caplog):

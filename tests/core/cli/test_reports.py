@@ -115,13 +115,13 @@ def test_report__makes_the_page_that_a_run_has_not_made():
 
 def test_explain__prints_patterns_without_computing():
     score("other")
-    told = invoke("explain", "out/other", "--patterns")
+    result = invoke("explain", "out/other", "--patterns")
 
-    assert told.exit_code == 0, told.output
-    head, first, *_ = told.stdout.splitlines()
+    assert result.exit_code == 0, result.output
+    head, first, *_ = result.stdout.splitlines()
     assert head.split() == ["rows", "share", "pattern", "example"]
     assert re.match(r" *\d+ +\d+\.\d% +(speed|load) high.* id=a, part-00000", first)
-    assert "of them in these patterns; no p-value belongs to them" in told.stderr
+    assert "of them in these patterns; no p-value belongs to them" in result.stderr
     both = invoke("explain", "out/other", "--patterns", "--top", 3)
     assert (both.exit_code, "--patterns prints none" in both.stderr) == (2, True)
     summary = read_summary("out/other")

@@ -171,7 +171,7 @@ def explained(values, nominal, shares, directions, is_spread=None):
 
 
 @pytest.mark.parametrize(
-    ("values", "nominal", "shares", "directions", "said"),
+    ("values", "nominal", "shares", "directions", "texts"),
     [
         ([5, "ftp", 1], [1, "ssh", 1], [0.9, 0.1, 0], [1, 0, 0], ["bytes high"]),
         ([5, "ftp", 1], [9, "ftp", 1], [0.9, 0.1, 0], [-0.6, 0, 0], ["bytes low"]),
@@ -193,12 +193,12 @@ def explained(values, nominal, shares, directions, is_spread=None):
          ["no shares: the distance is inf"]),
     ],
 )  # fmt: skip
-def test_leading_terms__say_what_is_odd(values, nominal, shares, directions, said):
+def test_leading_terms__say_what_is_odd(values, nominal, shares, directions, texts):
     explanation = explained([values], [nominal], [shares], [directions])
 
     (found,) = leading_terms(explanation, categorical={"service"})
 
-    assert [term.text for term in found.leading] == said
+    assert [term.text for term in found.leading] == texts
 
 
 def test_leading_terms__of_many_columns_and_of_private_ones():

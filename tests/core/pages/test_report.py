@@ -268,12 +268,12 @@ def test_report_page__of_patterns_without_groups_times_and_earlier_runs(without_
     assert table[0] == ["pattern", "rows", "share", "example"]
     assert "All 1,000 flagged rows are grouped" in parsed.text
     assert "new if" not in parsed.text
-    for changed, said in [
+    for changed, reason in [
         ({}, "no row is flagged."),
         ({"reason": "no memory."}, "no memory."),
     ]:
         none = summary | {"patterns": found | {"listed": []} | changed}
-        assert f"There are no patterns: {said} " in Page(report_page(none)).text
+        assert f"There are no patterns: {reason} " in Page(report_page(none)).text
     assert "Patterns among" not in report_page(summaries.old())
 
 
