@@ -128,7 +128,7 @@ class Fit:
                 check_model_absent(self.url)  # now nobody else makes one
             model = self._fit(self.url)
             with input_errors_pass():
-                place.write(model, lock)
+                model = place.write(model, lock)
             with suppress(OSError):  # the model is there
                 remove_fits(self.url)
         logger.info("saved the model to %s", redact(self.url))

@@ -53,8 +53,10 @@ from lpe_dask.storage import (
 )
 
 
-def write_model(fitted: Fitted, lock: Lock) -> None:
+def write_model(fitted: Fitted, lock: Lock) -> Fitted:
     """Write a model to a locked folder, in the place of an earlier one; computes.
+
+    Returns it with its checksum.
 
     Parameters
     ----------
@@ -68,13 +70,14 @@ def write_model(fitted: Fitted, lock: Lock) -> None:
         manifest = _written(fitted, data, f"{url}/{data}")
         replaced = _data_folder(url)
         lock.verify()
-        write_manifest(manifest, url)
+        checksum = write_manifest(manifest, url)
     except BaseException:
         with suppress(Exception):  # the next save tidies up
             if not _is_published(data, url):
                 Folder(url).remove(data)
         raise
     _remove_others(Folder(url), {data, replaced})
+    return replace(fitted, checksum=checksum)
 
 
 def _written(fitted: Fitted, data: str, url: str) -> Manifest:
@@ -188,6 +191,8 @@ def _manifest_of(
         n_dropped=fitted.n_dropped,
         n_confirmed=fitted.n_confirmed,
         confirmed_digest=fitted.confirmed_digest,
+        created=fitted.created,
+        run_date=fitted.run_date,
         n_features_in=fitted.n_features,
         feature_names_in=names,
         offset=fitted.offset,
