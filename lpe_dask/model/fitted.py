@@ -321,11 +321,24 @@ class Fitted:
         """Return rows as the model takes them; raises as `LPE.score_samples` does."""
         return self._open(X).without_input()
 
+    def new_rows(self, X: Any) -> Table:
+        """Return the same for rows that are only measured: few may stay as they are."""
+        return self._open(X, self._max_direct_rows).without_input()
+
+    @property
+    def _max_direct_rows(self) -> int:
+        """How many new rows are measured here, without tasks; 0: none."""
+        models = [self] if self.pool is None else [self, self.pool]
+        return min(model.reference.max_direct_rows for model in models)
+
     def table_of_values(self, values: pd.DataFrame) -> Table:
-        """Return rows that `values` gave, or such ones, as the model takes them."""
+        """Return rows that `values` gave, or such ones, as `new_rows` does."""
         if self.columns is not None:
-            return self.table(values)
-        table = Table.of(values.to_numpy(), None, self.categories, minima=self.minima)
+            return self.new_rows(values)
+        table = Table.of(
+            values.to_numpy(), None, self.categories, minima=self.minima,
+            max_whole=self._max_direct_rows,
+        )  # fmt: skip
         return table.without_input()
 
     def values(self, X: Any) -> pd.DataFrame:
@@ -333,16 +346,18 @@ class Fitted:
 
         The columns that divide rows into groups come after these.
         """
-        return self._open(X).values()
+        return self._open(X, self._max_direct_rows).values()
 
-    def _open(self, X: Any) -> Table:
+    def _open(self, X: Any, max_whole: int = 0) -> Table:
         columns = self.columns
         if self.has_groups:
             if columns is None:
                 X = with_columns_last(X, self.by, are_positions=True)
             else:
                 columns = [*columns, *self.by]
-        table = Table.of(X, columns, self.categories, minima=self.minima)
+        table = Table.of(
+            X, columns, self.categories, minima=self.minima, max_whole=max_whole
+        )
         if table.rows.shape[1] != self.n_features + self.has_groups:
             raise ValueError(
                 f"X has {table.rows.shape[1] - self.has_groups} features, but LPE is "
@@ -373,19 +388,28 @@ class Fitted:
     def statistic(self, X: Any) -> Any:
         """Return the result of `LPE.statistic`."""
         with _call_for(X):
-            table, approximation = self._audited(self.table(X))
+            table, approximation = self._audited(X)
             found = self.reference.measure_table(table, approximation=approximation)
             return self._with_pool("statistic", found, table)
 
     def p_values(self, X: Any) -> Any:
         """Return the result of `LPE.score_samples`."""
-        calibration = self.calibration
         with _call_for(X):
-            table, approximation = self._audited(self.table(X))
-            compared = self.reference.measure_table(
-                table, weight=calibration.weigher, approximation=approximation
-            )
-            return self._with_pool("p_value", calibration.p_values(compared), table)
+            return self._p_values(*self._audited(X))
+
+    def _p_values(self, table: Table, approximation: Approximation | None) -> Any:
+        calibration = self.calibration
+        compared = self.reference.measure_table(
+            table, weight=calibration.weigher, approximation=approximation
+        )
+        return self._with_pool("p_value", calibration.p_values(compared), table)
+
+    def _p_values_and_limits(self, X: Any, of_groups: LocalValue) -> list[Any]:
+        """Return the same, and the limits of rows whose groups have their own."""
+        with _call_for(X):
+            table, approximation = self._audited(X)
+            limits_of_rows = table.map_rows(row_limits, of_groups, **_LIMITS)
+            return [self._p_values(table, approximation), limits_of_rows]
 
     def _with_pool(self, name: str, found: Any, table: Table) -> Any:
         """Return the statistic or p-values of rows, some of which the pool measures."""
@@ -400,6 +424,8 @@ class Fitted:
         """Return statistic and p-values of the rows that the pool measures, else NaN."""
         assert self.groups is not None
         assert self.pool is not None
+        if isinstance(rows, np.ndarray):
+            return self.pool.scored(_pooled_rows(rows, self.groups.small.value))
         small = to_task(self.groups.small, "")
         tasks = (
             (_pooled_rows, (rows.name, i, 0), small.key) for i in range(rows.numblocks[0])
@@ -411,13 +437,13 @@ class Fitted:
     def status(self, X: Any) -> Any:
         """Return the result of `LPE.status`."""
         with _call_for(X):
-            return self.table(X).status(**self._measured)
+            return self.new_rows(X).status(**self._measured)
 
     def score_frame(self, X: Any) -> Any:
         """Return the result of `LPE.score_frame`."""
         calibration, weigh = self.calibration, None
         with _call_for(X):
-            table, approximation = self._audited(self.table(X))
+            table, approximation = self._audited(X)
             statistic = self.reference.measure_table(table, approximation=approximation)
             codes = table.status_codes(**self._measured)
             values = [statistic, codes]
@@ -539,34 +565,32 @@ class Fitted:
             Numbers, and codes of categories; with groups, then the numbers of these.
         """
         with counted():  # explanations call this often
-            blocks = Table.of(rows).rows
-            statistic = self.reference.measure_rows(blocks)
-            compared = self.calibration.compared(blocks, statistic)
+            if not 0 < len(rows) <= self.reference.max_direct_rows:
+                rows = Table.of(rows).rows
+            statistic = self.reference.measure_rows(rows)
+            compared = self.calibration.compared(rows, statistic)
             found = compute(self.calibration.p_values(compared), statistic)
         return found[0], found[1]
 
     def labels(self, X: Any) -> Any:
         """Return the result of `LPE.predict`."""
+        naming, what = {"name": "prediction"}, "inf" if self.measures_gaps else "NaN or inf"
+        if (of_groups := self.group_limits) is not None:
+            given = self._p_values_and_limits(X, of_groups)
+            _warn_of_unmeasured(given[0], what)
+            return map_several(given, labels, **naming, dtype=np.int64)
         values, function = self._decisive(X)
-        _warn_of_unmeasured(values, "inf" if self.measures_gaps else "NaN or inf")
-        if self.group_limits is not None:
-            given = [values, self._limits_of(X)]
-            return map_several(given, labels, name="prediction", dtype=np.int64)
-        return map_values(values, function, name="prediction", dtype=np.int64)
+        _warn_of_unmeasured(values, what)
+        return map_values(values, function, **naming, dtype=np.int64)
 
     def margins(self, X: Any) -> Any:
         """Return the result of `LPE.decision_function`."""
-        p_values, naming = self.p_values(X), {"name": "decision_function"}
-        if self.group_limits is not None:
-            given = [p_values, self._limits_of(X)]
+        naming = {"name": "decision_function"}
+        if (of_groups := self.group_limits) is not None:
+            given = self._p_values_and_limits(X, of_groups)
             return map_several(given, margin, **naming, dtype=np.float64)
         function = partial(margin, limit=self.limit)
-        return map_values(p_values, function, **naming, dtype=np.float64)
-
-    def _limits_of(self, X: Any) -> Any:
-        """Return the limits of rows whose groups have their own, in the kind of ``X``."""
-        with _call_for(X):
-            return self.table(X).map_rows(row_limits, self.group_limits, **_LIMITS)
+        return map_values(self.p_values(X), function, **naming, dtype=np.float64)
 
     def _decisive(self, X: Any) -> tuple[Any, Callable[..., Any]]:
         """Return the values that labels follow from, NaN for rows not measured, and how."""
@@ -574,7 +598,7 @@ class Fitted:
         if bound is None or self.quality is not None or self.has_groups:
             return self.p_values(X), partial(labels, limit=self.limit)
         with _call_for(X):
-            return self._early(self.table(X), bound)
+            return self._early(self.new_rows(X), bound)
 
     def _early(self, table: Table, bound: float) -> tuple[Any, Callable[..., Any]]:
         """Return the same where rows are nominal within a bound on their statistic."""
@@ -608,14 +632,18 @@ class Fitted:
         (certificate,) = compute(audit.of_table(table.rows, is_lazy=table.is_lazy))
         return certificate
 
-    def _audited(self, table: Table) -> tuple[Table, Approximation | None]:
+    def _audited(self, X: Any) -> tuple[Table, Approximation | None]:
         """Return rows, and how they are searched for once a sample of them was judged.
 
         Lazy rows are not read before that.
         """
         audit = self._audit()
         if audit is None:
+            table = self.new_rows(X)
+            if self.pool is not None:
+                self.pool.reference.keep_for(table)
             return table, None
+        table = self.table(X)
         certificate = audit.of_table(table.rows, is_lazy=table.is_lazy)
         (exact,) = new_tasks("is-exact", [(is_exact, certificate.key)], [certificate])
         if table.is_lazy:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -138,6 +138,8 @@ class JoinSpec:
 class JoinInputs:
     """A reference and what is asked of it: on the client as tasks, in tasks as values.
 
+    As values also on the client, where few rows are searched for without tasks.
+
     Attributes
     ----------
     blocks : list of Delayed
@@ -177,6 +179,15 @@ class JoinInputs:
         return named, _given([space, *self.blocks, *one_each, *(self.indexes or [])])
 
     @property
+    def are_values(self) -> bool:
+        """Whether the attributes are values, also outside of tasks."""
+        return not isinstance(self.blocks[0], Delayed)
+
+    def values(self) -> list[Any]:
+        """Return the attributes, where they are values, as tasks get them."""
+        return [getattr(self, attribute.name) for attribute in fields(self)]
+
+    @property
     def handles(self) -> list[Any]:
         """The handles of the blocks, within a task."""
         return handles_of(self.blocks)
@@ -199,7 +210,8 @@ def join(
     Parameters
     ----------
     queries : dask array of shape (n_queries, n_features)
-        As the user gave them; chunks may be unknown; one chunk of features.
+        As the user gave them; chunks may be unknown; one chunk of features. An array of
+        NumPy is measured at once, in this thread.
     searched : JoinInputs
     n_shares : int
         Tasks that share one chunk of queries.
@@ -212,6 +224,8 @@ def join(
     statistic : dask array of shape (n_queries,)
         Chunked like ``queries``; NaN for a row with NaN or inf.
     """
+    if isinstance(queries, np.ndarray):
+        return in_shares("join", _join, queries, searched, 1, [numbers])[0]
     sizes = queries.chunks[0]
     given = [None if numbers is None else (numbers.name, i) for i in range(len(sizes))]
     entered = _given([numbers])
@@ -231,8 +245,10 @@ def in_shares(
     n_shares: int,
     given: Sequence[Any],
     entered: Sequence[Delayed] = (),
-) -> list[Delayed]:
+) -> list[Any]:
     """Return a task for each share of each chunk: of its rows, and what is given for it.
+
+    Of an array of NumPy: what the only task would give, found at once, in this thread.
 
     Parameters
     ----------
@@ -246,6 +262,8 @@ def in_shares(
     entered : sequence of Delayed
         That ``given`` names.
     """
+    if isinstance(queries, np.ndarray):
+        return [function(queries, 0, 1, *given, *searched.values())]
     named, collections = searched.named()
     tasks = (
         (function, (queries.name, i, 0), share, n_shares, of_chunk, *named)

@@ -23,8 +23,8 @@ FLOAT_BYTES, SINGLE_BYTES = 8, 4
 #: Bytes that one pass should not exceed, unless those of a spooled block are more.
 PASS_BYTES = 256 * 2**20
 
-#: Bytes that a pass may take which lists the nearest rows, and those that it gathers of
-#: them at once.
+#: Bytes that a pass may take which lists the nearest rows, or is in no task, and those
+#: that are gathered of the nearest rows at once.
 LISTED_BYTES, GATHERED_BYTES = 64 * 2**20, 32 * 2**20
 
 #: Query rows of a task: fewer are not worth a task, more make a long wait for news and for
@@ -512,6 +512,11 @@ def pass_row_bytes(shape: ProblemSize) -> int:
     nearest = n_neighbors + n_neighbors // 4 + 7 * shape.graph_neighbors
     beam = BeamAccumulator.query_bytes(n_neighbors) if shape.is_indexed else 0
     return (6 * shape.n_features + nearest + 32) * FLOAT_BYTES + beam
+
+
+def direct_pass_rows(shape: ProblemSize) -> int:
+    """Return the query rows of a pass that no task makes, of up to `MIN_TASK_ROWS`."""
+    return max(1, min(MIN_TASK_ROWS, LISTED_BYTES // pass_row_bytes(shape)))
 
 
 def listing_pass_rows(n_features: int, n_neighbors: int) -> int:

@@ -25,6 +25,7 @@ from lpe_dask import dask_array as da
 from lpe_dask.search.algorithm_selection import choose_space
 from lpe_dask.search.approximate import Approximation
 from lpe_dask.search.attribution import (
+    GROUPS_AT_ONCE,
     Attribution,
     Nearest,
     Typical,
@@ -50,7 +51,13 @@ from lpe_dask.search.join import JoinInputs, JoinSpec, Weight, join, join_frame,
 from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import MemoryEstimate, pair_shares, plan_for_active_workers
 from lpe_dask.search.pair_join import pair_join
-from lpe_dask.search.plan import ProblemSize, SearchPlan, Statistic
+from lpe_dask.search.plan import (
+    MIN_TASK_ROWS,
+    ProblemSize,
+    SearchPlan,
+    Statistic,
+    direct_pass_rows,
+)
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tables import NominalRows, Table
 from lpe_dask.tasks import LocalValue, Workers, compute, freeze, to_task
@@ -176,13 +183,14 @@ class Reference:
             (graph,) = self.graph.tasks()
             if numbers is None:
                 numbers = np.arange(self.shape.n_reference)
-            return walk_among_rows(graph, numbers, self._search(plan), plan.task_rows)
+            search = self._search(plan.pass_rows)
+            return walk_among_rows(graph, numbers, search, plan.task_rows)
         n_measured = self.shape.n_reference if numbers is None else len(numbers)
         is_all = n_measured == self.shape.n_reference
         if is_all and self.space.sums_pairs:
             pairs = pair_shares(plan, len(self.blocks), keeps_rows=keeps_rows)
             if pairs is not None:
-                blocks, search = self.blocks.tasks(), self._search(plan)
+                blocks, search = self.blocks.tasks(), self._search(plan.pass_rows)
                 return pair_join(blocks, self._shared_space, search, pairs)
         chosen = None if is_all else to_task(numbers, "lpe-chosen")
         n_shares = plan.nominal_shares(n_measured)
@@ -205,7 +213,8 @@ class Reference:
         Parameters
         ----------
         rows : dask array of shape (n, n_features)
-            As the user gave them; chunks may be unknown.
+            As the user gave them; chunks may be unknown. Up to `max_direct_rows` may be an
+            array of NumPy, and are measured at once.
         statistic : Statistic, optional
             None: that of the reference.
         weight : callable, optional
@@ -219,6 +228,8 @@ class Reference:
         max_rows : int, optional
             Of a chunk, where chunks are unknown.
         """
+        if isinstance(rows, np.ndarray):
+            return join(rows, self._direct(statistic, weight), 1, numbers)
         sizes = rows.chunks[0]
         plan = self._plan(frame_sizes or sizes, reads_frame=len(frame_sizes) > 0)
         largest = _largest(sizes)
@@ -245,8 +256,7 @@ class Reference:
             self.measure_rows, table.rows, statistic, weight, approximation=approximation
         )
 
-        if not table.is_lazy:
-            self.keep()
+        self.keep_for(table)
         if table.frame is None:
             return table.restore(measure(), "statistic")
         if approximation is not None:
@@ -266,7 +276,7 @@ class Reference:
         Parameters
         ----------
         rows : dask array of shape (n, n_features)
-            As the user gave them, in known chunks.
+            As the user gave them, in known chunks; or as for `measure_rows`.
         n_neighbors : int
         numbers : ndarray of shape (n,), optional
             As in `attribution.list_nearest`.
@@ -336,6 +346,8 @@ class Reference:
         usable = {*codes[is_measured].astype(int).tolist()}
         if new := sorted(usable - self._typical.keys()):
             sizes = self._typical_sizes()
+            if len(new) > GROUPS_AT_ONCE:  # worth several tasks
+                searched = self._searched(self._plan())
             of_groups = compute(*typical_tasks_of_groups(new, searched, sizes))
             self._typical.update(zip(new, chain(*of_groups), strict=True))
         return found, self._typical
@@ -361,6 +373,8 @@ class Reference:
 
     def _searched_in(self, rows: da.Array) -> tuple[JoinInputs, int]:
         """Return the blocks to search exactly, kept, and how many tasks share a chunk."""
+        if isinstance(rows, np.ndarray):
+            return self._direct(), 1
         sizes = rows.chunks[0]
         plan = self._plan(sizes)
         n_threads = Workers.active().n_threads
@@ -404,6 +418,11 @@ class Reference:
         """
         self._keep(self._plan(frame_sizes, reads_frame=len(frame_sizes) > 0, wait=True))
 
+    def keep_for(self, table: Table) -> None:
+        """Have them ready where rows are measured at once by tasks; computes."""
+        if not (table.is_lazy or isinstance(table.rows, np.ndarray)):
+            self.keep()
+
     def _keep(self, plan: SearchPlan) -> None:
         self.blocks.keep(in_spool=bool(plan.is_spooled))
         if self.graph is not None:
@@ -411,11 +430,32 @@ class Reference:
         if self.indexes is not None:
             self.indexes.keep(in_spool=bool(plan.is_spooled))
 
-    def _search(self, plan: SearchPlan, statistic: Statistic | None = None) -> JoinSpec:
+    @property
+    def max_direct_rows(self) -> int:
+        """How many rows are searched for in this thread, without tasks: those of one task.
+
+        0 where this process does not have the blocks in memory.
+        """
+        needed = [self.blocks] if self.graph is None else [self.blocks, self.graph]
+        return MIN_TASK_ROWS if all(of.local_values() for of in needed) else 0
+
+    def _direct(self, statistic: Statistic | None = None, weight: Any = None) -> JoinInputs:
+        """Return the same as `_searched`, exactly, as values of this process."""
+        blocks = self.blocks.local_values()
+        assert blocks is not None
+        graph = None if self.graph is None else self.graph.local_values()
+        search = self._search(direct_pass_rows(self.shape), statistic)
+        return JoinInputs(
+            blocks, self.space, search, graph and graph[0],
+            weight.value if isinstance(weight, LocalValue) else weight,
+            is_weighed=weight is not None,
+        )  # fmt: skip
+
+    def _search(self, pass_rows: int, statistic: Statistic | None = None) -> JoinSpec:
         graph_neighbors = self.shape.graph_neighbors or None
         work = self.shape.calibration_work
         asked = statistic or self.shape.statistic
-        return JoinSpec(asked, plan.pass_rows, graph_neighbors, work=work)
+        return JoinSpec(asked, pass_rows, graph_neighbors, work=work)
 
     def _searched(
         self,
@@ -424,8 +464,9 @@ class Reference:
         weight: Weight | None = None,
         approximation: Approximation | None = None,
     ) -> JoinInputs:
+        search = self._search(plan.pass_rows, statistic)
         searched = JoinInputs(
-            self.blocks.tasks(), self._shared_space, self._search(plan, statistic),
+            self.blocks.tasks(), self._shared_space, search,
             None if self.graph is None else self.graph.tasks()[0],
             None if weight is None else to_task(weight, "lpe-weight"),
             is_weighed=weight is not None,

@@ -170,14 +170,17 @@ def map_blocks(
     ----------
     arrays : sequence of dask arrays
         In the same row chunks; rows in one chunk of features, or one number for each row.
+        Or of arrays of NumPy, of which the function is called at once.
     function, arguments, name, dtype
         As for `map_values`.
 
     Returns
     -------
     values : dask array of shape (n,)
-        In the chunks of the first.
+        In the chunks of the first. Of arrays of NumPy: such an array.
     """
+    if isinstance(arrays[0], np.ndarray):
+        return function(*arrays, *map(unwrapped, arguments))
     entered = [to_task(argument, "lpe-shared") for argument in arguments]
     keys = [argument.key for argument in entered]
     blocks = zip(*(flatten(array.__dask_keys__()) for array in arrays), strict=True)

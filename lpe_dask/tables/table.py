@@ -76,7 +76,7 @@ class Table:
     rows : dask array of shape (n_rows, n_features)
         Whole or floating-point numbers or booleans, codes in categorical columns; one chunk
         of features; the sizes of the row chunks are NaN for a frame, and for an array that
-        does not know them.
+        does not know them. An array of NumPy where few rows stay one (``max_whole``).
     columns : list, optional
         Names of the columns, of any kind, where the input has names.
     restore : callable
@@ -122,6 +122,7 @@ class Table:
         *,
         minima: ColumnOffsets = NO_OFFSETS,
         is_nominal: bool = False,
+        max_whole: int = 0,
     ) -> Table:
         """Return ``X`` as a table.
 
@@ -139,6 +140,8 @@ class Table:
         is_nominal : bool, default=False
             Whether the categories were learned from all these rows, so that every value is
             known: ValueError in the task that finds another one.
+        max_whole : int, default=0
+            Up to so many rows that are in this process stay an array of NumPy.
 
         Raises
         ------
@@ -171,7 +174,8 @@ class Table:
         is_plain = not (objects or coded.places or minima.places or coded.n_by)
         encoder = RowEncoder(source.names, minima, is_nominal)
         if not source.is_lazy:
-            table = _of_array(source, encoder.rows(source.X, coded), coded.n_by)
+            rows = encoder.rows(source.X, coded)
+            table = _of_array(source, rows, coded.n_by, max_whole)
         elif isinstance(source.X, da.Array):
             table = _of_blocks(source, encoder, coded)
         else:
@@ -348,11 +352,13 @@ def _entered(categories: Categories) -> Any:
     return categories if is_carried else to_task(held, "")
 
 
-def _of_array(source: Source, rows: NDArray[Any], n_by: int) -> Table:
-    reread = _chunks_of(rows)
+def _of_array(source: Source, rows: NDArray[Any], n_by: int, max_whole: int) -> Table:
     n_measured = source.meta.shape[1] - n_by
     names = None if isinstance(source.names, int) else source.names[:n_measured]
     types = list(source.meta.dtypes)[:n_measured]
+    if 0 < len(rows) <= max_whole:
+        return Table(rows, names, source.restore, types, source)
+    reread = _chunks_of(rows)
     return Table(reread(), names, source.restore, types, source, reread=reread)
 
 

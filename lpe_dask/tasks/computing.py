@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dask
+from dask.base import is_dask_collection
 from dask.callbacks import Callback
 from dask.delayed import Delayed
 
@@ -103,12 +104,15 @@ def compute(
     Parameters
     ----------
     *collections : Dask collections
+        If none of them is one, they are results already.
     rows : RowCount, optional
         What listeners get about rows, if all collections are Delayed.
     take : callable
         Makes of each result what is returned in its place; of a Delayed on a cluster as
         soon as it is there, so that not all of them are held.
     """
+    if not any(map(is_dask_collection, collections)):
+        return tuple(map(take, collections))
     client = dask_internals.computing_client()
     if client is not None and dask_internals.is_in_task():
         return tuple(map(take, dask.compute(*collections, scheduler=dask.get)))

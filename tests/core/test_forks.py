@@ -211,7 +211,7 @@ def test_score__in_a_fork_of_a_process_with_a_client(fitted_on, cluster):
 
     def refusal():
         with pytest.raises(RuntimeError) as refused, dask.config.set(scheduler=client):
-            scores(model)
+            LPE(5).fit(ROWS)
         return str(refused.value)
 
     with dask.config.set(scheduler=None), Client(cluster) as client:

@@ -138,6 +138,14 @@ class Blocks:
         with self._lock:
             return self._made.tasks()
 
+    def local_values(self) -> list[Any] | None:
+        """Return the handles of blocks that are in the memory of this process, or a graph.
+
+        None where they are elsewhere.
+        """
+        values = self._values
+        return None if self._in_spool or not values else [held.value for held in values]
+
     def is_available(self) -> bool:
         """Return whether the active scheduler finds them."""
         return bool(self._values) or self._made.are_persisted()
