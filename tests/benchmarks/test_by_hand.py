@@ -14,6 +14,7 @@ from benchmarks import (
     gaps,
     groups,
     large,
+    service,
     sites,
 )
 
@@ -163,3 +164,23 @@ def test_large__says_where_rows_are_not_equal(tmp_path):
     p_values = np.linspace(0, 1, 100)
 
     assert large.judged(frame, np.sort(p_values), p_values) == "0 of 50 equal"
+
+
+# Python 3.12 and later warn of forks while threads run.
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_service__times_each_call():
+    arguments = ["--nominal", "200", "--columns", "2", "--repeats", "8"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lpe_dask.compile_kernels", lambda: None)
+        done = CliRunner().invoke(service.main, arguments)
+
+    lines = [line.split("|")[1:4] for line in done.output.strip().splitlines()[2:]]
+    found = [tuple(part.strip() for part in line) for line in lines]
+    places = ["1 thread", "8 threads", "a fork"]
+    assert found == [
+        (method, str(n_rows), place)
+        for method in service.METHODS
+        for n_rows in service.N_ROWS
+        for place in places
+    ]
