@@ -191,6 +191,12 @@ def _load_or_prepare_model(
     if refit and not has_alpha:
         return fit, None
     if stored != fit.source or not has_alpha:
+        if policy is not None and model.columns not in (None, fit.columns):
+            logger.warning(
+                "the model at %s is used as it is: the nominal rows have columns %s "
+                "instead of %s", redact(path), fit.columns, model.columns,
+            )  # fmt: skip
+            return None, model
         _check_parameters_match(model, job, fit)
         if policy is not None:
             return fit, model

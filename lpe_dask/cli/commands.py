@@ -2,9 +2,10 @@
 
 Starts or joins the workers, calls public functions, and turns errors into messages and exit
 codes: 0 done, 1 failed after the start, 2 refused what was given, 3 done, but the rows have
-drifted (--fail-on-drift), 130 interrupted, 143 terminated (SIGTERM), 75 try again later:
-another run holds the lock. The results of a command go to standard output: the forecast of
-`plan`, the table of `demo` and `explain`; messages go to standard error.
+drifted (--fail-on-drift), 4 done, but a new model was rejected (refit), 130 interrupted,
+143 terminated (SIGTERM), 75 try again later: another run holds the lock. The results of a
+command go to standard output: the forecast of `plan`, the table of `demo` and `explain`;
+messages go to standard error.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from lpe_dask.cli.outcome import (
     drift_code,
     exit_codes,
     exit_immediately,
+    refit_code,
     summary_lines,
 )
 
@@ -394,15 +396,16 @@ def _execute(
     if keep and run.is_finished():
         run.clean_up()
         echo(f"nothing to do: {job.place} exists already", err=True)
-        summary = read_summary(job.place) if fail_on_drift else {}
+        summary, code = read_summary(job.place) if fail_on_drift else {}, 0
     else:
         workers = workers.resolve(lambda: Workload.of_run(run))
         summary = run.execute(_with_progress(workers))
         echo(summary_lines(summary, job.place), err=True)
-    code = drift_code(summary) if fail_on_drift else 0
-    if code != 0:
-        said = (summary.get("drift") or {}).get("text", "drift was not judged")
-        echo(f"--fail-on-drift: {said}", err=True)
+        code = refit_code(summary)
+    if fail_on_drift and (of_drift := drift_code(summary)):
+        text = (summary.get("drift") or {}).get("text", "drift was not judged")
+        echo(f"--fail-on-drift: {text}", err=True)
+        return of_drift
     return code
 
 
