@@ -94,6 +94,14 @@ class Run:
             return self.model is not None
         return scoring.is_finished() and not self._is_refit_pending()
 
+    def is_begun(self) -> bool:
+        """Return whether an interrupted run may have done a part of it."""
+        if self.scoring is not None and self.scoring.is_begun():
+            return True
+        if self.model is not None or self.fit is None:
+            return False
+        return self.fit.is_begun("" if self.scoring is None else self.scoring.output)
+
     def clean_up(self) -> None:
         """Do what a run has left that died when all results were there; raises nothing."""
         if self.fit is not None and self.model is not None:

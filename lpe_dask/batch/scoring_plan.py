@@ -122,6 +122,11 @@ class Scoring:
         names = [output.SUMMARY_NAME, *text_output.names_of(self.given.format)]
         return all(map(Folder(self.output).exists, names))
 
+    def is_begun(self) -> bool:
+        """Return whether the output has been begun, and is gone on with."""
+        earlier = None if self.overwrite else read_fingerprint(self.output)
+        return earlier is not None and self.can_resume(earlier)
+
     @contextmanager
     def reserved(self) -> Iterator[Lock]:
         """Make and lock the output folder while the context is open.
