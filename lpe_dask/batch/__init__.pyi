@@ -4,6 +4,7 @@ from .api import run as run
 from .api import score_files as score_files
 from .api import score_job as score_job
 from .explanations import explain_output as explain_output
+from .inspection import inspect_model as inspect_model
 from .job import ClusterSection as ClusterSection
 from .job import Job as Job
 from .page import report as report

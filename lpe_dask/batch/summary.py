@@ -11,9 +11,8 @@ from lpe_dask.batch.fingerprint import FINGERPRINT_KEY, Fingerprint
 from lpe_dask.batch.output import SUMMARY_NAME
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.timing import Steps
-from lpe_dask.model import Fitted
+from lpe_dask.model import Fitted, sampling_band
 from lpe_dask.monitoring import clopper_pearson_interval
-from lpe_dask.pvalues import dkw_band
 from lpe_dask.storage import Folder, package_versions, short_message
 from lpe_dask.tables import RowStatus
 from lpe_dask.tasks import Workers
@@ -95,20 +94,19 @@ def score_summary(
         **model_summary(model, check, steps.seconds),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds_by_step": steps.by_step,
-        "calibration_band": _sampling_band(model),
+        "calibration_band": sampling_band(model),
         "certificate": certificate,
         "alpha": alpha,
         "confidence": confidence,
         "fdr": made_from.settings["fdr"],
-        "parameters": _listed(model.parameters)
-        | {"alpha": alpha, "confidence": confidence},
+        "parameters": listed(model.parameters) | {"alpha": alpha, "confidence": confidence},
         "peak_worker_bytes": Workers.peak_bytes(),
         "versions": package_versions(*_PACKAGES),
         FINGERPRINT_KEY: made_from.content(),
     }
 
 
-def _listed(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def listed(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters as JSON has them, with lists."""
     return {
         name: list(value) if isinstance(value, tuple) else value
@@ -140,17 +138,3 @@ def read_summary(output: str) -> dict[str, Any]:
             f"{output}/{SUMMARY_NAME} is not a summary: {short_message(error)} Run the "
             f"job again with overwrite=True (--overwrite)."
         ) from error
-
-
-def _sampling_band(model: Fitted) -> dict[str, float] | None:
-    """Return how far p-values may be off because only some nominal rows were measured.
-
-    The other calibrations measure among other rows, too, which no band is known for; nor is
-    one for groups, of which each has a calibration of its own.
-    """
-    if model.has_groups:
-        return None
-    n_measured = len(model.calibration.values)
-    if model.calibration_kind != "loo" or n_measured == model.n_samples:
-        return None
-    return dkw_band(n_measured)._asdict()

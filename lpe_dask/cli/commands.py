@@ -11,6 +11,7 @@ messages go to standard error.
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import math
 import time
@@ -257,6 +258,23 @@ def status(output: str, debug: bool) -> None:
         echo(found)
     codes = {"done": 0, "running": TRY_LATER, "interrupted": FAILED}
     click.get_current_context().exit(codes[found.state])
+
+
+@cli.command()
+@click.argument("path", metavar="MODEL")
+@click.option("--json", "as_json", is_flag=True, help="Print all of it, as JSON.")
+@debug_option
+def inspect(path: str, as_json: bool, debug: bool) -> None:
+    """Show what a saved model was fitted on, with which arguments, and what it promises.
+
+    Also when, by which release, and its checksum and size. Reads none of its rows, and
+    starts no workers. Exit code 2: there is no model, or it is damaged.
+    """
+    with exit_codes(debug):
+        from lpe_dask.batch import inspect_model
+
+        found = inspect_model(path)
+        echo(json.dumps(found.content, indent=1) if as_json else found)
 
 
 @cli.command(name="compile")

@@ -34,6 +34,9 @@ from .patterns import leading_terms as leading_terms
 from .patterns import value_term as value_term
 from .patterns import value_text as value_text
 from .persistence.model_folder import ModelFolder as ModelFolder
+from .promises import Promise as Promise
+from .promises import promises_of as promises_of
+from .promises import sampling_band as sampling_band
 from .validity import decisive_places as decisive_places
 from .validity import flagged_places as flagged_places
 from .validity import learned_components as learned_components

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from lpe_dask.model.fitted import Fitted
+from lpe_dask.model.promises import rows_learned_from
 from lpe_dask.model.validity import (
     UNION_GRAPH,
     min_rows_for_loo,
@@ -73,10 +74,8 @@ def warn_of_false_alarms(fitted: Fitted, learned: str | None) -> None:
     learned : str, optional
         As `validity.learned_components` gives it.
     """
-    calibration, n_rows, in_group = fitted.calibration_kind, fitted.n_samples, ""
-    if (groups := fitted.groups) is not None and "scale" in groups.own:
-        n_rows = int(groups.n_rows[~groups.small.value].min())
-        in_group = " of the smallest group"
+    calibration, n_rows = fitted.calibration_kind, rows_learned_from(fitted)
+    in_group = " of the smallest group" if "scale" in fitted.groups_own else ""
     if calibration == "conformal" or learned is None or learned == UNION_GRAPH:
         return
     needed = min_rows_for_loo(learned, fitted.n_numbers)

@@ -17,6 +17,7 @@ from indexes import right_lists
 from lpe_dask.batch.api import score_files
 from lpe_dask.batch.explanations import explain_output
 from lpe_dask.batch.fingerprint import read_fingerprint
+from lpe_dask.batch.inspection import inspect_model
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.status import read_status
@@ -133,6 +134,8 @@ def contents(folder):
     )
     for path in folder.glob("*/manifest.json"):
         yield "manifest", json.loads(path.read_text())
+        content = inspect_model(str(path.parent)).content
+        yield "inspection", json.loads(json.dumps(content, allow_nan=False))
     for path in folder.glob("**/part-*"):
         yield "part_metadata", metadata_of(path)
 

@@ -87,26 +87,30 @@ def source_of(manifest: Manifest) -> str:
     return manifest.source or manifest.data
 
 
-def read_latest(url: str) -> tuple[Manifest, Fitted]:
-    """Return a model that others may be replacing at the same time."""
+def read_latest(url: str, max_hashed: int = MAX_HASHED_BYTES) -> tuple[Manifest, Fitted]:
+    """Return a model that others may be replacing at the same time.
+
+    Its files are compared with their hashes if they are up to ``max_hashed`` bytes in all.
+    """
     manifest = read_manifest(url)
     while True:
         try:
-            return manifest, _read(manifest, f"{url}/{manifest.data}", url)
+            folder = f"{url}/{manifest.data}"
+            return manifest, _read(manifest, folder, url, max_hashed)
         except FileNotFoundError:
             before, manifest = manifest, read_manifest(url)
             if manifest.data == before.data:
                 raise
 
 
-def _read(manifest: Manifest, folder: str, url: str) -> Fitted:
+def _read(manifest: Manifest, folder: str, url: str, max_hashed: int) -> Fitted:
     """Return the model of a manifest, whose files are in a folder of that at ``url``."""
     files = {
         name: StoredFile(f"{folder}/{name}", file.n_bytes, file.sha256)
         for name, file in manifest.files.items()
     }
     _check_names(manifest, url)
-    _check_files(list(files.values()))
+    _check_files(list(files.values()), max_hashed)
     division = manifest.division
     groups, stored = _groups(files, manifest), manifest.reference
     categories = manifest.categories
@@ -153,7 +157,7 @@ def _read(manifest: Manifest, folder: str, url: str) -> Fitted:
         pool=(
             None
             if manifest.pool is None
-            else _read(manifest.pool, f"{folder}/{POOL_NAME}", url)
+            else _read(manifest.pool, f"{folder}/{POOL_NAME}", url, max_hashed)
         ),
     )
 
@@ -177,8 +181,8 @@ def _check_names(manifest: Manifest, url: str) -> None:
         raise ValueError(f"{url}/{MANIFEST_NAME} names other files than needed: {odd[:3]}")
 
 
-def _check_files(files: list[StoredFile]) -> None:
-    is_small = sum(file.n_bytes for file in files) <= MAX_HASHED_BYTES
+def _check_files(files: list[StoredFile], max_hashed: int) -> None:
+    is_small = sum(file.n_bytes for file in files) <= max_hashed
     for file in files:
         if is_small:
             file.check()

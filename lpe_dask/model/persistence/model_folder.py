@@ -18,7 +18,7 @@ from lpe_dask.model.persistence.loading import (
     with_log_density,
     with_remedy,
 )
-from lpe_dask.model.persistence.manifest import MANIFEST_NAME, read_manifest
+from lpe_dask.model.persistence.manifest import MANIFEST_NAME, Manifest, read_manifest
 from lpe_dask.model.persistence.saving import check_place, write_model
 from lpe_dask.storage import Folder, Lock
 from lpe_dask.tasks import eager_scope
@@ -72,6 +72,20 @@ class ModelFolder:
         with with_remedy(self.path):
             manifest, fitted = read_latest(self.url)
         return with_log_density(fitted, manifest, self.path, anomaly_log_density)
+
+    def inspect(self) -> tuple[Manifest, Fitted]:
+        """Return what is known of the model that is there; reads no blocks.
+
+        Without the function of a model with ``anomaly_log_density``. That all files are
+        there is checked by their sizes.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError, OSError
+            As `lpe_dask.load`.
+        """
+        with with_remedy(self.path):
+            return read_latest(self.url, max_hashed=0)
 
     def lock(self) -> AbstractContextManager[Lock]:
         """Make the folder and lock it; remove it again if the work fails.
