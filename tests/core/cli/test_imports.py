@@ -32,6 +32,7 @@ COMMANDS = {
     "explain {folder}/out --top 2": FILES | DASK,
     "report {folder}/out": FILES | PAGE,
     "status {folder}/out": FILES,
+    "inspect {folder}/saved": FILES,
     "plan {folder}/table.parquet": FILES | DASK | {"scipy.stats", "sklearn"},
 }
 
@@ -63,12 +64,15 @@ def imported(body):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A table of 300 rows, and a run of it."""
+    """A table of 300 rows, a run of it, and a model."""
     folder = tmp_path_factory.mktemp("imports")
     rows = np.random.default_rng(0).standard_normal((300, 3))
     pd.DataFrame(rows, columns=["a", "b", "c"]).to_parquet(folder / "table.parquet")
-    command = ["score", str(folder / "table.parquet"), "--output", str(folder / "out")]
-    subprocess.run([sys.executable, "-m", "lpe_dask", *command], check=True)
+    table = str(folder / "table.parquet")
+    for command in (["score", "--output", "out"], ["fit", "--model", "saved"]):
+        name, option, target = command
+        arguments = [name, table, option, str(folder / target)]
+        subprocess.run([sys.executable, "-m", "lpe_dask", *arguments], check=True)
     return folder
 
 
