@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parent / "models"
 N_NOMINAL, N_SCORED = 150, 12
 
 #: Models of frames; others are of arrays.
-OF_FRAMES = ("columns", "groups")
+OF_FRAMES = ("columns", "groups", "pool", "shared", "sure")
 
 #: Arguments of models that have all kinds of files and of keys together.
 ARGUMENTS = {
@@ -47,7 +47,25 @@ ARGUMENTS = {
         "metric": "mahalanobis", "graph": "radius", "radius": 1.0, "algorithm": "pruned",
         "calibration": "split",
     },
+    "pool": {
+        "by": ["kind"], "small_groups": "pool", "categorical": ["is_old"],
+        "missing": "measure", "metric_params": {"w_missing": 2.0},
+        "calibration": "conformal",
+    },
+    "sure": {
+        "by": ["kind"], "missing": "drop", "calibration": "conformal", "alpha": 0.2,
+        "confidence": 0.9,
+    },
+    "shared": {
+        "by": ["kind"], "own": ["scale"], "scale": "standard", "missing": "drop",
+        "calibration": "split",
+    },
+    "many": {"scale": "standard", "calibration": "loo"},
 }  # fmt: skip
+
+#: Configuration of fits: blocks of few rows, and statistics in several files.
+CONFIGURATION = {"scheduler": "sync", "lpe-dask.block-rows": 64}
+OF_MANY = {"lpe-dask.statistics-in-memory": 50}
 
 
 def table(name):
@@ -60,6 +78,7 @@ def table(name):
     frame["time"] = 2**60 + rng.integers(0, 1000, n_rows)  # float64 loses its last digits
     frame["kind"] = rng.choice(["a", "b", "c"], n_rows)
     frame["is_old"] = rng.random(n_rows) < 0.3
+    frame.loc[[10, n_rows - 3], "kind"] = "rare"
     frame.loc[[5, n_rows - 2], "x"] = np.nan
     frame.loc[n_rows - 1, "kind"] = "new"
     return frame
@@ -76,6 +95,7 @@ def outcome(model, rows):
         numbers = {
             "p_values": model.score_samples(rows),
             "statistic": model.statistic(rows),
+            "margins": model.decision_function(rows),
             "own_p_values": np.empty(0) if own is None else own,
         }
     return {name: np.asarray(values, np.float64) for name, values in numbers.items()}
@@ -87,7 +107,7 @@ def write_models(folder):
         rows = table(name)
         model = lpe_dask.LPE(random_state=0, **arguments)
         with (
-            dask.config.set({"scheduler": "sync", "lpe-dask.block-rows": 64}),
+            dask.config.set(CONFIGURATION | (OF_MANY if name == "many" else {})),
             patch.object(nn_descent, "neighbor_lists", right_lists),
         ):
             model.fit(rows[:N_NOMINAL]).save(folder / name)
