@@ -134,12 +134,12 @@ def _by_learned(
     needed = min_rows_for_loo(learned, fitted.n_numbers)
     rows = f"{learned} are learned from {rows_learned_from(fitted):,} rows"
     if rows_learned_from(fitted) >= needed:
-        text += f", or a tenth above: {rows}, of {needed:,.0f} that are needed"
+        text += f", or a tenth above: {rows}, and {needed:,.0f} are enough"
         return Promise(name, "about", text, bound)
     return Promise(
         name,
         "no",
-        f"more rows than at alpha may be flagged: {rows}, of {needed:,.0f} that are "
+        f"more rows than at alpha may be flagged: {rows}, and {needed:,.0f} are "
         f"needed; calibration='conformal' would promise a rate",
     )
 

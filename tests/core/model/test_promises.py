@@ -67,7 +67,7 @@ def test_rate_on_average__bounds_that_of_other_rows():
 def test_few_rows_to_learn_from__are_counted():
     text = promises(calibration="loo", scale="quantile")[AVERAGE].text
 
-    assert "quantiles are learned from 600 rows, of 2,829 that are needed" in text
+    assert "quantiles are learned from 600 rows, and 2,829 are needed" in text
 
 
 def test_confidence__is_a_promise_for_this_set():
