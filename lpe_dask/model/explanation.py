@@ -250,7 +250,8 @@ def _models_of(
 def _rows_of(model: Fitted, values: pd.DataFrame, which: NDArray[np.int64]) -> pd.DataFrame:
     """Return some rows as a model takes them."""
     n_columns = model.n_features + len(model.by)
-    return values.iloc[which, :n_columns]
+    is_whole = values.shape == (len(which), n_columns) and (np.diff(which) > 0).all()
+    return values if is_whole else values.iloc[which, :n_columns]
 
 
 def _attributed(

@@ -20,6 +20,9 @@ def original_values(
     minima: ColumnOffsets,
 ) -> pd.DataFrame:
     """Return rows of numbers and codes as values of the types in which they were given."""
+    is_changed = minima.places or categories.places
+    if not is_changed and all(map(pd.api.types.is_float_dtype, types)):
+        return pd.DataFrame(rows, dtype=np.float64)  # far faster than column by column
     columns: dict[int, Any] = {
         place: _cast_like(column, type_)
         for place, (column, type_) in enumerate(zip(rows.T, types, strict=True))

@@ -48,6 +48,7 @@ ELSEWHERE = {
     ),
     "PYTHONPATH=tests python -m benchmarks.gaps": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.scales": "tests/benchmarks/test_scales.py",
+    "PYTHONPATH=tests python -m benchmarks.service": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.sites": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.forecasts --folder FOLDER": (
         "tests/benchmarks/test_by_hand.py"
