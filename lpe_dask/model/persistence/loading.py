@@ -87,12 +87,12 @@ def source_of(manifest: Manifest) -> str:
     return manifest.source or manifest.data
 
 
-def read_latest(url: str, max_hashed: int = MAX_HASHED_BYTES) -> tuple[Manifest, Fitted]:
+def read_latest(url: str, *, sizes_only: bool = False) -> tuple[Manifest, Fitted]:
     """Return a model that others may be replacing at the same time.
 
-    Its files are compared with their hashes if they are up to ``max_hashed`` bytes in all.
+    Its files are compared with their hashes if they are small, and not ``sizes_only``.
     """
-    manifest = read_manifest(url)
+    manifest, max_hashed = read_manifest(url), 0 if sizes_only else MAX_HASHED_BYTES
     while True:
         try:
             folder = f"{url}/{manifest.data}"

@@ -85,7 +85,7 @@ class ModelFolder:
             As `lpe_dask.load`.
         """
         with with_remedy(self.path):
-            return read_latest(self.url, max_hashed=0)
+            return read_latest(self.url, sizes_only=True)
 
     def lock(self) -> AbstractContextManager[Lock]:
         """Make the folder and lock it; remove it again if the work fails.
