@@ -174,9 +174,10 @@ class Backfill:
                 lines.append(f"  {day} {of.state}, exit code {of.code}{reason}")
         failed = [day for day, of in results.items() if of.state == "failed"]
         if left and failed:
+            rest = f"{shlex.quote(self.path)} --date {_span(left)}"
             lines.append(
                 f"left: {_span(left)}. The same command tries {failed[0]} again first; to "
-                f"go on without it: lpe-dask run {shlex.quote(self.path)} --date {_span(left)}"
+                f"go on without it: lpe-dask run {rest}"
             )
         elif left:
             lines.append(f"left: {_span(left)}. The same command goes on with them.")
