@@ -109,10 +109,13 @@ class Scoring:
     def is_finished(self) -> bool:
         """Return whether the output exists already, made from the same input.
 
-        Other versions may have made it, from other partitions.
+        Other versions may have made it, from other partitions; where a policy replaces the
+        model, an earlier model, too.
         """
         earlier = read_fingerprint(self.output)
-        if self.overwrite or earlier is None or not self.made_from.same_input(earlier):
+        if self.overwrite or earlier is None:
+            return False
+        if not self.made_from.same_input(self._with_this_model(earlier)):
             return False
         if self.folder("", earlier).missing():
             return False
@@ -145,11 +148,18 @@ class Scoring:
         earlier = read_fingerprint(self.output)
         if earlier is None:
             self.refuse("exists")
-        elif not self.can_resume(earlier):
+        elif not self.can_resume(self._with_this_model(earlier)):
             differences = self.made_from.differences(earlier)
             self.refuse(
                 f"exists, and was written by another run, which differs in: {differences}"
             )
+
+    def _with_this_model(self, earlier: Fingerprint) -> Fingerprint:
+        """Return the fingerprint of an output as if no policy had replaced the model."""
+        if self.job.model.policy is None:
+            return earlier
+        model = {"model": self.made_from.settings["model"]}
+        return Fingerprint(earlier.data, earlier.settings | model)
 
     def can_resume(self, earlier: Fingerprint) -> bool:
         """Return whether an output is that of this run, or begun from other input files.

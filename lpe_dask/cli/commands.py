@@ -2,9 +2,10 @@
 
 Starts or joins the workers, calls public functions, and turns errors into messages and exit
 codes: 0 done, 1 failed after the start, 2 refused what was given, 3 done, but the rows have
-drifted (--fail-on-drift), 130 interrupted, 143 terminated (SIGTERM), 75 try again later:
-another run holds the lock. The results of a command go to standard output: the forecast of
-`plan`, the table of `demo` and `explain`; messages go to standard error.
+drifted (--fail-on-drift), 4 done, but a new model was rejected (refit), 130 interrupted,
+143 terminated (SIGTERM), 75 try again later: another run holds the lock. The results of a
+command go to standard output: the forecast of `plan`, the table of `demo` and `explain`;
+messages go to standard error.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from lpe_dask.cli.outcome import (
     drift_code,
     exit_codes,
     exit_immediately,
+    refit_code,
     summary_lines,
 )
 
@@ -451,17 +453,18 @@ def _execute(
     announce(job, is_finished)
     if is_finished:
         run.clean_up()
-        summary = read_summary(job.place) if fail_on_drift else {}
+        summary, code = read_summary(job.place) if fail_on_drift else {}, 0
     else:
         workers = workers.resolve(lambda: Workload.of_run(run))
         deadline.check_forecast(run, workers)
         summary = run.execute(_with_progress(workers, deadline))
         echo(summary_lines(summary, job.place), err=True)
         deadline.show_late()
-    code = drift_code(summary) if fail_on_drift else 0
-    if code != 0:
-        said = (summary.get("drift") or {}).get("text", "drift was not judged")
-        echo(f"--fail-on-drift: {said}", err=True)
+        code = refit_code(summary)
+    if fail_on_drift and (of_drift := drift_code(summary)):
+        text = (summary.get("drift") or {}).get("text", "drift was not judged")
+        echo(f"--fail-on-drift: {text}", err=True)
+        return of_drift
     return code
 
 

@@ -141,6 +141,12 @@ def drift_code(summary: dict[str, Any]) -> int:
     return 0 if verdict in ("no drift", "calibrating") else DRIFTED
 
 
+def refit_code(summary: dict[str, Any]) -> int:
+    """Return how a run ends whose new model was worse than the old one."""
+    outcome = (summary.get("refit") or {}).get("outcome")
+    return REFIT_REJECTED if outcome == "rejected" else 0
+
+
 def _score_lines(summary: dict[str, Any]) -> list[str]:
     flagged, share = summary["flagged"], summary["flagged_share"]
     decided = f"alpha {summary['alpha']:g}"
