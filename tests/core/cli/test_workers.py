@@ -239,7 +239,8 @@ def test_workers__are_not_started_for_what_takes_no_longer(started):
 
 
 JOB = "[score]\ndata='data.parquet'\ncolumns=['x']\noutput='out'\n[cluster]\n"
-OF_JOB = {"workers": 2, "threads": 3, "give_up_after": 60.0}
+OF_RUN = {"give_up_after": 60.0, "finish_within": 36000.0}
+OF_JOB = {"workers": 2, "threads": 3, **OF_RUN}
 
 
 @pytest.mark.parametrize(
@@ -249,12 +250,14 @@ OF_JOB = {"workers": 2, "threads": 3, "give_up_after": 60.0}
         ([*ALONE, "--memory-limit", "1GiB"], {"memory_limit": 2**30}),
         (["run", "job.toml"], OF_JOB),
         (["run", "job.toml", "--dashboard"], OF_JOB | {"dashboard": True}),
-        (["run", "job.toml", "--workers", 1], {"workers": 1, "give_up_after": 60.0}),
+        (["run", "job.toml", "--workers", 1], {"workers": 1, **OF_RUN}),
         (["run", "job.toml", "--give-up-after", "2min"], OF_JOB | {"give_up_after": 120.0}),
+        (["run", "job.toml", "--finish-within", "3h"], OF_JOB | {"finish_within": 10800.0}),
     ],
 )
 def test_workers__are_those_of_options_before_those_of_the_job(started, command, section):
-    Path("job.toml").write_text(f"{JOB}workers=2\nthreads=3\ngive_up_after='1min'\n")
+    of_run = "give_up_after='1min'\nfinish_within='10h'\n"
+    Path("job.toml").write_text(f"{JOB}workers=2\nthreads=3\n{of_run}")
 
     assert invoke(*command).exit_code == 0
     assert started == [ClusterSection(**section)]
