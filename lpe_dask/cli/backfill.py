@@ -17,8 +17,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-import click
-
 from lpe_dask.cli.interrupts import DeadlineTimeout
 from lpe_dask.cli.messages import echo
 from lpe_dask.cli.outcome import FAILED, UnavailableError, show_failure
@@ -119,8 +117,6 @@ class Backfill:
         for day in self.days:
             try:
                 self._run_day(day, workers)
-            except click.ClickException:
-                raise
             except (Exception, DeadlineTimeout) as error:
                 self._show(day)
                 failure = show_failure(error, self.debug)

@@ -388,15 +388,40 @@ def test_late_run__is_done_and_says_so(slow_rows, monkeypatch):
     assert result.stderr.splitlines()[-1].startswith("done 4.7 hours too late: it is to")
 
 
-def test_days_of_a_range__have_the_time_each(slow_rows, monkeypatch):
+@pytest.fixture
+def three_days():
+    """A job and the rows of three days."""
     table = pd.read_parquet("data.parquet")
     Path("job.toml").write_text(
         JOB.replace("data.parquet", "{date}.parquet").replace('"out"', '"out/{date}"')
     )
     for day in (1, 2, 3):
         table.to_parquet(f"2026-11-0{day}.parquet")
-    days = ("--date", "2026-11-01..2026-11-03")
-    result = invoke("run", "job.toml", *days, *THREADS, "--finish-within", "15min")
+    return ("run", "job.toml", "--date", "2026-11-01..2026-11-03")
+
+
+def test_days_of_a_range__have_the_time_each(slow_rows, three_days):
+    result = invoke(*three_days, *THREADS, "--finish-within", "15min")
 
     assert result.exit_code == 0, result.stderr
     assert "late" not in result.stderr
+
+
+def test_days_of_a_range__are_forecast_for_workers_that_have_started(
+    files, three_days, monkeypatch
+):
+    starts, passing = [], forecast_of(1.0)
+
+    def check(run, choose, left, limit, larger):
+        workers = choose(None)
+        starts.append(workers.start_seconds)
+        assert list(larger(workers)) == []  # all cores work
+        return passing()
+
+    monkeypatch.setattr("lpe_dask.forecast.check_in_time", check)
+    in_process = dask.config.set(scheduler="sync")
+    monkeypatch.setattr(WorkerChoice, "_distributed", lambda choice: in_process)
+    result = invoke(*three_days, "--workers", 1, "--finish-within", "10h")
+
+    assert result.exit_code == 0, result.stderr
+    assert starts == [10.0, 0.0, 0.0]

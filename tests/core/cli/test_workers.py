@@ -23,7 +23,7 @@ from choosing import mostly_slow
 from lpe_dask.batch import ClusterSection, runs
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli.security import of_local_cluster
-from lpe_dask.tasks.worker_pool import active_client
+from lpe_dask.tasks.worker_pool import Workers, active_client
 
 #: Each row of a table of 60 rows among all others.
 ALONE = ("score", "nominal.parquet", "--output", "out")
@@ -261,6 +261,31 @@ def test_workers__are_those_of_options_before_those_of_the_job(started, command,
 
     assert invoke(*command).exit_code == 0
     assert started == [ClusterSection(**section)]
+
+
+@pytest.mark.parametrize(
+    ("section", "found"),
+    [
+        ({}, {"--workers 8": 8}),
+        ({"workers": 1, "threads": 2}, {"--workers 8": 8}),
+        ({"scheduler": "threads"}, {"--workers 8": 8}),
+        (
+            {"scheduler": "tcp://127.0.0.1:1"},
+            {f"{n} times the workers": 2 * n for n in (2, 4, 8, 16, 32)},
+        ),
+    ],
+)
+def test_larger__are_all_cores_or_more_workers_of_a_cluster(monkeypatch, section, found):
+    monkeypatch.setattr(clusters, "CPU_COUNT", 8)
+    choice = clusters.WorkerChoice(ClusterSection(**section))
+
+    def threads(n):
+        larger = choice.larger(Workers(n, 1, 2**33))
+        return {how: workers.n_threads for how, workers in larger}
+
+    assert threads(2) == found
+    if "tcp" not in section.get("scheduler", ""):
+        assert threads(8) == {}
 
 
 @pytest.mark.parametrize("command", [[*ALONE, "--dashboard"], ["run", "job.toml"]])
