@@ -13,6 +13,7 @@ import lpe_dask
 from daily import day, fit_model, rows, write_day
 from lpe_dask.batch import refit, scoring
 from lpe_dask.batch.fit import Fit
+from lpe_dask.batch.status import read_status
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.cli.commands import cli
 from lpe_dask.model import ModelFolder
@@ -148,6 +149,41 @@ def test_run__of_a_model_that_no_run_has_fitted_takes_the_day_it_was_saved():
     assert content["run_date"] is None
     with patch.object(refit.RefitPolicy, "due_reason", return_value="as it is old"):
         assert run(3)["refit"]["outcome"] == "swapped"
+
+
+GROUPED = """
+by = ["site"]
+own = ["calibration"]
+categorical = ["kind"]
+missing = "drop"
+"""
+
+
+@pytest.mark.parametrize("text", ["confidence = 0.9", "fdr = 0.1", "alpha = 0.1"])
+def test_run__of_groups_and_categories_counts_what_predict_flags(text):
+    Path("job.toml").write_text(JOB.replace("[score]", f"{GROUPED}[score]\n{text}"))
+    for folder, numbers in ("nominal", range(-2, 6)), ("in", (1, 3)):
+        for number in numbers:
+            table = rows(number + 100 * (folder == "nominal"))
+            table["site"] = ["a", "b"] * 200
+            table["kind"] = ["u", "v", "v", "w"] * 100
+            table.loc[number + 3, "x"] = None
+            table.to_parquet(f"{folder}/{day(number)}.parquet")
+    run(1)
+    old, swap = lpe_dask.load("model"), run(3)["refit"]
+
+    assert swap["outcome"] == "swapped", swap["reason"]
+    new = ModelFolder("model").load()
+    levels = {"confidence = 0.9": (0.05, 0.9), "alpha = 0.1": (0.1, None)}
+    new = new.at_level(*levels.get(text, (0.05, None)))
+    assert (
+        swap["new"]["flagged"]
+        == (new.margins(pd.read_parquet(f"in/{day(3)}.parquet")) < 0).sum()
+    )
+    nominal = pd.concat(pd.read_parquet(f"nominal/{day(i)}.parquet") for i in range(3))
+    scores = old.score_samples(nominal.dropna())
+    if text == "fdr = 0.1":
+        assert swap["nominal_flagged_by_old"] == (scores <= 0.05).sum()
 
 
 # Kept
@@ -291,6 +327,9 @@ def test_run__that_is_killed_goes_on_with_the_new_model(where, tmp_path_factory)
     before, scored = checksum(), output(3)
     pending = read_summary(f"out/{day(3)}")
     assert pending["refit"]["outcome"] == "pending"
+    status = read_status(f"out/{day(3)}")
+    assert status.state == "interrupted"
+    assert status.text.endswith("A new model is due: start the same run again to resume.")
 
     with patch.object(scoring, "execute_scoring", killed):  # there is nothing to score
         done = run(3)
@@ -300,6 +339,7 @@ def test_run__that_is_killed_goes_on_with_the_new_model(where, tmp_path_factory)
     assert checksum() == done["refit"]["new"]["checksum"] != before
     pd.testing.assert_frame_equal(output(3), scored)
     assert run(3) is None
+    assert read_status(f"out/{day(3)}").state == "done"
     assert run(4)["model_checksum"] == checksum()
 
 
