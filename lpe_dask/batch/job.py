@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from dask.utils import parse_bytes
@@ -29,6 +29,7 @@ from pydantic.fields import FieldInfo
 from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.placeholders import shorten
 from lpe_dask.model import PARAMETERS
+from lpe_dask.storage import Url, with_options
 from lpe_dask.tables import CsvOptions, ExcludedColumns, feature_columns
 from lpe_dask.tasks import Workers, seconds_of
 
@@ -37,6 +38,9 @@ DEFAULTS = {name: known.default for name, known in PARAMETERS.items() if known.i
 
 #: A path, which is not empty.
 _PATH = r"^[^\x00]+$"
+
+#: Keys of sections that have one path each.
+_PATHS = ("path", "output", "without_rows")
 
 _Item = TypeVar("_Item")
 
@@ -446,6 +450,20 @@ class Job(Section):
             return "this is a single run: only the runs of a job are compared"
         return None
 
+    def opened_with(self, options: Mapping[str, Any]) -> Job:
+        """Return the same job, all URLs of which open with some options of storages."""
+        if not options:
+            return self
+        opened: dict[str, Any] = {
+            name: section.model_copy(update=_opened(section, options))
+            for name in ("nominal", "model", "score")
+            if (section := getattr(self, name)) is not None
+        }
+        if self.dated_output is not None:  # a template, perhaps without a protocol yet
+            template = Url(self.dated_output.template, options)
+            opened["dated_output"] = replace(self.dated_output, template=template)
+        return self.model_copy(update=opened)
+
     def with_drift_test(self) -> Job:
         """Return the same job with a drift test, also for a single run.
 
@@ -469,6 +487,19 @@ class Job(Section):
         place = self.model.path if self.score is None else self.score.output
         assert place is not None
         return place
+
+
+def _opened(section: Section, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the paths of a section, with options of storages."""
+    given = {name: getattr(section, name, None) for name in _PATHS}
+    opened: dict[str, Any] = {
+        name: with_options(path, options) for name, path in given.items() if path
+    }
+    if sources := getattr(section, "data", ()):
+        opened["data"] = tuple(
+            replace(source, path=with_options(source.path, options)) for source in sources
+        )
+    return opened
 
 
 # Contradictions

@@ -28,6 +28,7 @@ _PLACEHOLDER = re.compile(
     r"\$\{(?P<variable>[^{}]*)\}|\{(?P<first>[^{}]*?)\.\.(?P<last>[^{}]*)\}"
     r"|\{(?P<day>[^{}]*)\}"
 )
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _DAY = re.compile(r"date(?:([+-][0-9]{1,6})d)?")
 
 
@@ -79,6 +80,22 @@ class Placeholders:
             )
         days = self._days(ranges[0]) if ranges else [self.day]
         return [_PLACEHOLDER.sub(partial(self._value, range_day=day), text) for day in days]
+
+    def with_variables(self, text: str) -> str:
+        """Return ``text`` with environment variables filled in, and nothing else changed.
+
+        Raises
+        ------
+        ValueError
+            For a variable that is not set; says nothing else of the text.
+
+        Examples
+        --------
+        >>> placeholders = Placeholders(datetime.date(2026, 3, 1), {"KEY": "k"})
+        >>> placeholders.with_variables("${KEY}{date}")
+        'k{date}'
+        """
+        return _VARIABLE.sub(lambda match: self._variable(match[1]), text)
 
     def first_day(self, text: str) -> tuple[str, datetime.date] | None:
         """Return the text before the first day in ``text``, and that day; None without one.

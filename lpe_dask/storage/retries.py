@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 import dask.config
 
 from lpe_dask.storage.messages import short_message
+from lpe_dask.storage.redaction import redact
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,15 @@ _PASSING_NAMES = {
     "ClientConnectionError", "ClientPayloadError", "ConnectTimeoutError",
     "EndpointConnectionError", "HTTPClientError", "IncompleteRead", "IncompleteReadError",
     "ServiceRequestError", "ServiceResponseError",
+}  # fmt: skip
+
+#: HTTP statuses of a storage that does not know whoever asks, or does not let them.
+_REFUSALS = {401, 403}
+
+#: Errors of libraries that find no keys, or are told that they are wrong.
+_REFUSAL_NAMES = {
+    "ClientAuthenticationError", "CredentialRetrievalError", "DefaultCredentialsError",
+    "NoAuthTokenError", "NoCredentialsError", "PartialCredentialsError", "RefreshError",
 }  # fmt: skip
 
 #: Errors that are never temporary, whatever their number or HTTP status.
@@ -115,6 +125,12 @@ def is_transient(error: BaseException) -> bool:
     return _is_named(error, _PASSING_NAMES)
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Return whether a storage, or its library, asks for other keys than it was given."""
+    answers = (_answer(error), _answer(error.__cause__))
+    return not _REFUSALS.isdisjoint(answers) or _is_named(error, _REFUSAL_NAMES)
+
+
 def has_been_retried(error: BaseException | None) -> bool:
     """Return whether an error, or what caused it, was temporary and stayed too long."""
     while error is not None and not hasattr(error, "was_retried"):
@@ -161,6 +177,8 @@ def _with_retries(
             try:
                 return function(*args, **kwargs)
             except Exception as error:
+                if is_refusal(error):
+                    raise _refused(error, args) from error
                 if not is_worth_it(error):
                     raise
                 if attempt >= options["attempts"]:
@@ -177,6 +195,19 @@ def _with_retries(
             time.sleep(wait)
 
     return patient
+
+
+def _refused(error: Exception, args: tuple[Any, ...]) -> PermissionError:
+    """Return the error of a storage that refuses, about what a function was called for."""
+    about = args[0] if args else None
+    about = getattr(about, "url", getattr(about, "name", about))
+    what = redact(about) if isinstance(about, str) else "the storage"
+    return PermissionError(
+        f"{what} cannot be opened, as access is refused: {short_message(error)} Check the "
+        f"keys (storage_options=, or the section [storage] of a job; or where the library "
+        f"of the storage looks: environment, its own files, the configuration of fsspec), "
+        f"what they may do, and the address of the storage."
+    )
 
 
 def _give_up(error: Exception, n_attempts: int, seconds: float) -> None:

@@ -24,14 +24,13 @@ from typing import Any, Self
 from uuid import uuid4
 
 import cloudpickle
-import fsspec
 import numpy as np
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from dask.sizeof import sizeof
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import ArrayFile, StoredVector, retried, short_message
+from lpe_dask.storage import ArrayFile, StoredVector, open_url, retried, short_message
 from lpe_dask.tasks.call_scope import CallScope, count
 from lpe_dask.tasks.pickling import pickling_purpose
 from lpe_dask.tasks.shared_storage import is_shared
@@ -163,7 +162,7 @@ class LocalValue:
 
     @retried
     def _write(self, url: str, is_array: bool) -> None:
-        with fsspec.open(url, "wb", auto_mkdir=False) as file:
+        with open_url(url, "wb") as file:
             if is_array:
                 ArrayFile.write(file, [self.value])
             else:
@@ -261,7 +260,7 @@ class SpooledValue:
     @retried
     def _read(self, read: Callable[[Any], Any]) -> Any:
         try:
-            with fsspec.open(self._name.url, "rb") as file:
+            with open_url(self._name.url, "rb") as file:
                 return read(file)
         except FileNotFoundError as error:
             raise RuntimeError(

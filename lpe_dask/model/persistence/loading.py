@@ -35,7 +35,7 @@ from lpe_dask.model.persistence.stored_vectors import (
     load_vector,
 )
 from lpe_dask.pvalues import Calibration, LikelihoodRatio
-from lpe_dask.storage import SortedVector, StoredFile, StoredVector, single_line
+from lpe_dask.storage import SortedVector, StoredFile, StoredVector, child_url, single_line
 from lpe_dask.tables import InputKind
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
@@ -92,7 +92,7 @@ def read_latest(url: str) -> tuple[Manifest, Fitted]:
     manifest = read_manifest(url)
     while True:
         try:
-            return manifest, _read(manifest, f"{url}/{manifest.data}", url)
+            return manifest, _read(manifest, child_url(url, manifest.data), url)
         except FileNotFoundError:
             before, manifest = manifest, read_manifest(url)
             if manifest.data == before.data:
@@ -102,7 +102,7 @@ def read_latest(url: str) -> tuple[Manifest, Fitted]:
 def _read(manifest: Manifest, folder: str, url: str) -> Fitted:
     """Return the model of a manifest, whose files are in a folder of that at ``url``."""
     files = {
-        name: StoredFile(f"{folder}/{name}", file.n_bytes, file.sha256)
+        name: StoredFile(child_url(folder, name), file.n_bytes, file.sha256)
         for name, file in manifest.files.items()
     }
     _check_names(manifest, url)
@@ -150,7 +150,7 @@ def _read(manifest: Manifest, folder: str, url: str) -> Fitted:
         pool=(
             None
             if manifest.pool is None
-            else _read(manifest.pool, f"{folder}/{POOL_NAME}", url)
+            else _read(manifest.pool, child_url(folder, POOL_NAME), url)
         ),
     )
 
