@@ -39,6 +39,8 @@ def model_summary(
         That the run took.
     """
     return {
+        "model_checksum": model.checksum,
+        "model_created": model.created,
         "nominal_rows": model.n_samples,
         "dropped_rows": model.n_dropped,
         "confirmed_anomalies": model.n_confirmed,

@@ -22,7 +22,8 @@ from lpe_dask.cli.interrupts import (
 from lpe_dask.cli.messages import StderrHandler, echo
 
 #: Exit codes.
-FAILED, INVALID_INPUT, DRIFTED, TRY_LATER, INTERRUPTED, TERMINATED = 1, 2, 3, 75, 130, 143
+FAILED, INVALID_INPUT, DRIFTED, REFIT_REJECTED = 1, 2, 3, 4
+TRY_LATER, INTERRUPTED, TERMINATED = 75, 130, 143
 
 #: Errors about the input; any other error, and any in the middle of a run, is a failure.
 _REFUSALS = (

@@ -138,6 +138,14 @@ class Fitted:
         Rows that a run has left out before the fit, as they are anomalies.
     confirmed_digest : str, optional
         Identifies these rows; None: there were none.
+    created : str, optional
+        When it was fitted, in UTC, as 2026-11-20T05:03:11+00:00; None: it was saved by a
+        release that did not write that.
+    run_date : str, optional
+        The day of the run that has fitted it, that of ``{date}``, as 2026-11-20.
+    checksum : str, optional
+        Identifies what it says of rows, if it is saved: the same wherever and whenever the
+        same was fitted and saved.
     """
 
     #: The warning about rows that were fitted, and come as new ones.
@@ -168,6 +176,9 @@ class Fitted:
     source: str | None = None
     n_confirmed: int = 0
     confirmed_digest: str | None = None
+    created: str | None = None
+    run_date: str | None = None
+    checksum: str | None = None
 
     @property
     def alpha(self) -> float:

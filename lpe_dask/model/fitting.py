@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from typing import Any, Self
@@ -582,6 +583,7 @@ def _fitted(
         groups=groups,
         pool=_pool(parameters, given) if small_groups == "pool" else None,
         confidence=parameters["confidence"],
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
 
 

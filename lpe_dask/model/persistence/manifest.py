@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
+from datetime import date, datetime
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
@@ -65,8 +66,14 @@ FORMAT: Final = 1
 MANIFEST_NAME = "manifest.json"
 CALIBRATION_NAME, NOMINAL_NAME = "calibration.parquet", "nominal.parquet"
 
+#: Name of the manifest of the model that was replaced last.
+PREVIOUS_NAME = "_previous.json"
+
 #: Name of the folder with the files of a model of all groups together.
 POOL_NAME = "pool"
+
+#: Keys that do not decide what a model says of rows.
+_CIRCUMSTANCES = ("data", "source", "created", "run_date", "versions")
 
 #: Most bytes of a manifest. It has 40 KiB for each column with scale="quantile", a few
 #: hundred bytes for each block, and else less.
@@ -94,6 +101,17 @@ def _check_parameters(given: dict[str, Any]) -> dict[str, Any]:
     named = {name: columns_from_json(given[name]) for name in ("categorical", "by")}
     check_parameters(given | named | {"anomaly_log_density": None})
     return given
+
+
+def _check_time(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("a time needs its zone")
+    return text
+
+
+def _check_day(text: str) -> str:
+    date.fromisoformat(text)
+    return text
 
 
 def columns_from_json(content: Any) -> Any:
@@ -167,7 +185,7 @@ class Manifest(_Section):
         set after the fit.
     has_anomaly_log_density : bool
     n_dropped, n_confirmed, confirmed_digest, n_features_in, feature_names_in, offset
-    confidence
+    confidence, created, run_date
         As in `Fitted`, and names in a form for JSON.
     division : CalibrationSplit or GroupedSize
         Of the nominal rows that were not dropped.
@@ -191,6 +209,8 @@ class Manifest(_Section):
     files : dict of str to FileEntry
     versions : dict of str to str
         Of the packages that wrote it; for people.
+    checksum : str
+        As in `Fitted`, of a manifest that was read; in no file.
     """
 
     format: Literal[1] = FORMAT
@@ -220,6 +240,9 @@ class Manifest(_Section):
     vectors: StoredVectors = StoredVectors()
     files: dict[str, FileEntry]
     versions: dict[str, str]
+    created: Annotated[str, AfterValidator(_check_time)] | None = None
+    run_date: Annotated[str, AfterValidator(_check_day)] | None = None
+    checksum: Annotated[str, Field(exclude=True)] = ""
 
     @property
     def reference(self) -> StoredReference:
@@ -378,8 +401,13 @@ class Manifest(_Section):
         yield not is_range, "the ranges are of other columns"
 
 
-def write_manifest(manifest: Manifest, url: str) -> None:
+def write_manifest(manifest: Manifest, url: str) -> str:
     """Publish a model: write its manifest, in the place of an earlier one.
+
+    Returns
+    -------
+    checksum : str
+        As in `Fitted`.
 
     Raises
     ------
@@ -398,6 +426,15 @@ def write_manifest(manifest: Manifest, url: str) -> None:
         )
     Manifest.model_validate_json(json.dumps(content))
     Folder(url).write(MANIFEST_NAME, encoded)
+    return _checksum(content)
+
+
+def keep_manifest(url: str) -> None:
+    """Copy the manifest of a model that is about to be replaced."""
+    folder = Folder(url)
+    text = folder.read(MANIFEST_NAME, MAX_BYTES)
+    if text is not None:
+        folder.write(PREVIOUS_NAME, text)
 
 
 def read_manifest(url: str) -> Manifest:
@@ -428,15 +465,28 @@ def read_manifest(url: str) -> Manifest:
     if not is_as_written:
         raise ValueError(f"{name} was altered after it was written")
     try:
-        return Manifest.model_validate_json(json.dumps(content))
+        manifest = Manifest.model_validate_json(json.dumps(content))
     except ValidationError as error:
         raise ValueError(f"{name} describes no model: {_first_problem(error)}") from error
+    return manifest.model_copy(update={"checksum": _checksum(content)})
 
 
 def _first_problem(error: ValidationError) -> str:
     """Return where something else was expected first, and what."""
     first = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    """Return the hash of all that decides what a model says of rows."""
+    return _digest(_without_circumstances(content))
+
+
+def _without_circumstances(content: dict[str, Any]) -> dict[str, Any]:
+    decisive = {key: of for key, of in content.items() if key not in _CIRCUMSTANCES}
+    if decisive.get("pool") is not None:
+        decisive["pool"] = _without_circumstances(decisive["pool"])
+    return decisive
 
 
 def _digest(content: dict[str, Any]) -> str:

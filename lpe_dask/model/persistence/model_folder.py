@@ -101,8 +101,10 @@ class ModelFolder:
             self.write(fitted, lock)
 
     @eager_scope()
-    def write(self, fitted: Fitted, lock: Lock) -> None:
+    def write(self, fitted: Fitted, lock: Lock) -> Fitted:
         """Write a model to it while it is locked, in the place of another; computes.
+
+        Returns it with its checksum.
 
         Raises
         ------
@@ -112,4 +114,4 @@ class ModelFolder:
             If it cannot be written, or this process does not see what the workers wrote.
         """
         check_parameters(fitted.parameters)
-        write_model(fitted, lock)
+        return write_model(fitted, lock)

@@ -4,7 +4,8 @@
 
 The manifest is replaced by one move, after all else is written: a reader sees the old
 model or the new one, never half of one. The files of the model that was replaced stay until
-the next time, for those who read it at the moment.
+the next time, for those who read it at the moment; so does its manifest, as _previous.json,
+for those who want it back.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from lpe_dask.model.persistence.manifest import (
     POOL_NAME,
     FileEntry,
     Manifest,
+    keep_manifest,
     read_manifest,
     write_manifest,
 )
@@ -54,8 +56,10 @@ from lpe_dask.storage import (
 )
 
 
-def write_model(fitted: Fitted, lock: Lock) -> None:
+def write_model(fitted: Fitted, lock: Lock) -> Fitted:
     """Write a model to a locked folder, in the place of an earlier one; computes.
+
+    Returns it with its checksum.
 
     Parameters
     ----------
@@ -69,13 +73,16 @@ def write_model(fitted: Fitted, lock: Lock) -> None:
         manifest = _written(fitted, data, child_url(url, data))
         replaced = _data_folder(url)
         lock.verify()
-        write_manifest(manifest, url)
+        if replaced is not None:
+            keep_manifest(url)
+        checksum = write_manifest(manifest, url)
     except BaseException:
         with suppress(Exception):  # the next save tidies up
             if not _is_published(data, url):
                 Folder(url).remove(data)
         raise
     _remove_others(Folder(url), {data, replaced})
+    return replace(fitted, checksum=checksum)
 
 
 def _written(fitted: Fitted, data: str, url: str) -> Manifest:
@@ -189,6 +196,8 @@ def _manifest_of(
         n_dropped=fitted.n_dropped,
         n_confirmed=fitted.n_confirmed,
         confirmed_digest=fitted.confirmed_digest,
+        created=fitted.created,
+        run_date=fitted.run_date,
         n_features_in=fitted.n_features,
         feature_names_in=names,
         offset=fitted.offset,

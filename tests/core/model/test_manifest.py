@@ -394,6 +394,8 @@ NONSENSE = {
         (("n_dropped",), -1, "n_dropped"),
         (("n_confirmed",), -1, "n_confirmed"),
         (("confirmed_digest",), "5", "confirmed_digest"),
+        (("created",), "2026-11-20T05:00:00", "a time needs its zone"),
+        (("run_date",), "2026-11-31", "run_date"),
         (("n_dropped",), True, "n_dropped: Input should be a valid integer"),
         (("n_features_in",), 3, "factor or matrix are of other columns"),
         (("feature_names_in",), ["a", "a"], "not as many different names"),

@@ -23,6 +23,7 @@ import lpe_dask
 from breaking import at, breaking_storage
 from choosing import mostly_dealt, mostly_full
 from lpe_dask import LPE
+from lpe_dask.model import ModelFolder
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.persistence import loading, saving
 from lpe_dask.model.persistence.manifest import MANIFEST_NAME
@@ -512,6 +513,16 @@ def test_save__of_a_model_that_is_broken_keeps_the_old_one(model, other, tmp_pat
 
     assert_same_scores(lpe_dask.load(tmp_path / "other"), other)
     assert len(list((tmp_path / "other").iterdir())) == 2
+
+
+def test_checksum__identifies_what_a_model_says(model, other, tmp_path):
+    checksums = []
+    for name, of in enumerate([model, model, LPE(4).fit(NOMINAL), other]):
+        of.save(tmp_path / f"{name}")
+        checksums.append(ModelFolder(tmp_path / f"{name}").load().checksum)
+
+    assert len({*checksums[:3]}) == 1
+    assert len({*checksums}) == 2
 
 
 # On a cluster
