@@ -137,7 +137,7 @@ def s3_server(environment):
 
 @contextmanager
 def s3_server_with_keys():
-    """Give the options that open an S3 server with an empty bucket, as of fsspec.
+    """Give the options that open an S3 server with an empty bucket, and its `Faults`.
 
     The server refuses all other keys, and the environment of this process has none.
     """
@@ -165,15 +165,14 @@ def s3_server_with_keys():
         policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
         users.put_user_policy(UserName="user", PolicyName="all", PolicyDocument=policy)
         key = users.create_access_key(UserName="user")["AccessKey"]
+        keys = {"key": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
+        faults = server._server.app = Faults(server._server.app)
         try:
             with enable_iam_authentication():
-                yield {
-                    "key": key["AccessKeyId"],
-                    "secret": key["SecretAccessKey"],
-                    "client_kwargs": found,
-                }
+                yield keys | {"client_kwargs": found}, faults
         finally:
             S3FileSystem.clear_instance_cache()
+            faults.repair()
             reset = f"http://{host}:{port}/moto-api/reset"  # its buckets outlive the server
             urllib.request.urlopen(urllib.request.Request(reset, method="POST")).close()
             server.stop()

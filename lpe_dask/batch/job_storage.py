@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lpe_dask.batch.placeholders import Placeholders
@@ -72,9 +73,14 @@ def _filled(
 
 
 def _warn_of_readers(table: Mapping[str, Any], path: str) -> None:
-    """Warn of secrets that all who can read the job file can see."""
-    if all("${" in secret for secret in secrets_of(table)):
-        return
+    """Warn of secrets that others who can read the job file can see."""
+    if not all("${" in secret for secret in secrets_of(table)):
+        _warn_once(path)
+
+
+@cache
+def _warn_once(path: str) -> None:
+    """Warn of a file once: two days of a job may be read."""
     with suppress(OSError):
         if os.name == "posix" and os.stat(path).st_mode & _OTHERS:
             logger.warning(

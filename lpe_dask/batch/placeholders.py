@@ -15,7 +15,7 @@ import datetime
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 #: Most days of a range, ten years: more is a typing error.
@@ -57,7 +57,7 @@ class Placeholders:
     """
 
     day: datetime.date
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)  # it may have passwords
 
     def expand(self, text: str) -> list[str]:
         """Return ``text`` filled, once for each day of the range in it, ascending.

@@ -23,6 +23,7 @@ from .redaction import redact_and_hash as redact_and_hash
 from .redaction import redact_errors as redact_errors
 from .regular_files import UnsafeFileError as UnsafeFileError
 from .regular_files import check_regular as check_regular
+from .retries import RefusedError as RefusedError
 from .retries import has_been_retried as has_been_retried
 from .retries import is_transient as is_transient
 from .retries import retried as retried

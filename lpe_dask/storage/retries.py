@@ -59,11 +59,18 @@ _REFUSAL_NAMES = {
     "NoAuthTokenError", "NoCredentialsError", "PartialCredentialsError", "RefreshError",
 }  # fmt: skip
 
+#: What S3 says of tokens with the status of other errors, too; to HEAD no more than 400.
+_REFUSAL_CODES = {"400", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+
 #: Errors that are never temporary, whatever their number or HTTP status.
 _PERMANENT = (
     FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError,
     PermissionError,
 )  # fmt: skip
+
+
+class RefusedError(PermissionError):
+    """A storage demands other keys than it was given, or is given none."""
 
 
 #: Whether nothing is retried in this context, because its caller repeats it anyway.
@@ -125,12 +132,6 @@ def is_transient(error: BaseException) -> bool:
     return _is_named(error, _PASSING_NAMES)
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Return whether a storage, or its library, asks for other keys than it was given."""
-    answers = (_answer(error), _answer(error.__cause__))
-    return not _REFUSALS.isdisjoint(answers) or _is_named(error, _REFUSAL_NAMES)
-
-
 def has_been_retried(error: BaseException | None) -> bool:
     """Return whether an error, or what caused it, was temporary and stayed too long."""
     while error is not None and not hasattr(error, "was_retried"):
@@ -149,6 +150,20 @@ def _is_named(error: BaseException, names: set[str]) -> bool:
 def _is_passing_or_unseen(error: BaseException) -> bool:
     is_unseen = isinstance(error, FileNotFoundError) and not hasattr(error, "was_retried")
     return is_unseen or is_transient(error)
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Return whether a storage, or its library, asks for other keys than it was given."""
+    if isinstance(error, RefusedError):  # which says so itself
+        return False
+    if _is_named(error, _REFUSAL_NAMES):
+        return True
+    for each in (error, error.__cause__):
+        response = getattr(each, "response", None)
+        code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
+        if _answer(each) in _REFUSALS or code in _REFUSAL_CODES:
+            return True
+    return False
 
 
 def _answer(error: BaseException | None) -> int | None:
@@ -177,7 +192,7 @@ def _with_retries(
             try:
                 return function(*args, **kwargs)
             except Exception as error:
-                if is_refusal(error):
+                if _is_refusal(error):
                     raise _refused(error, args) from error
                 if not is_worth_it(error):
                     raise
@@ -197,12 +212,12 @@ def _with_retries(
     return patient
 
 
-def _refused(error: Exception, args: tuple[Any, ...]) -> PermissionError:
+def _refused(error: Exception, args: tuple[Any, ...]) -> RefusedError:
     """Return the error of a storage that refuses, about what a function was called for."""
     about = args[0] if args else None
     about = getattr(about, "url", getattr(about, "name", about))
     what = redact(about) if isinstance(about, str) else "the storage"
-    return PermissionError(
+    return RefusedError(
         f"{what} cannot be opened, as access is refused: {short_message(error)} Check the "
         f"keys (storage_options=, or the section [storage] of a job; or where the library "
         f"of the storage looks: environment, its own files, the configuration of fsspec), "

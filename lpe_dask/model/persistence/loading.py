@@ -35,7 +35,14 @@ from lpe_dask.model.persistence.stored_vectors import (
     load_vector,
 )
 from lpe_dask.pvalues import Calibration, LikelihoodRatio
-from lpe_dask.storage import SortedVector, StoredFile, StoredVector, child_url, single_line
+from lpe_dask.storage import (
+    RefusedError,
+    SortedVector,
+    StoredFile,
+    StoredVector,
+    child_url,
+    single_line,
+)
 from lpe_dask.tables import InputKind
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
@@ -48,6 +55,8 @@ def with_remedy(path: str | PathLike[str]) -> Iterator[None]:
     """Name the folder of a model that cannot be loaded, and the remedy, in one line."""
     try:
         yield
+    except RefusedError:  # it says itself what to check
+        raise
     except (OSError, ValueError) as error:
         kinds = (FileNotFoundError, OSError, ValueError)
         kind = next(kind for kind in kinds if isinstance(error, kind))

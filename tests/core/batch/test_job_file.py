@@ -355,7 +355,7 @@ def test_of_options__names_the_option(given, message):
 SCRAPS = st.sampled_from(
     [
         *"[]{}=.,'\"#$-+\n\r\t\\0aé",
-        *(f"[{name}]\n" for name in KEYS),
+        *(f"[{name}]\n" for name in (*KEYS, "storage", "storage.s3")),
         *(f"{key} = " for keys in KEYS.values() for key in keys),
         "{date-7d..date}", "'${DATA}/x'", "'${ODD}'", "${", '"""', "2020-01-01", "nan",
         "-1", "1e999", "0x" + "f" * 99, "9223372036854775808", "'4GiB'", "true", "[[",
