@@ -218,9 +218,9 @@ def _refused(error: Exception, args: tuple[Any, ...]) -> RefusedError:
     about = getattr(about, "url", getattr(about, "name", about))
     what = redact(about) if isinstance(about, str) else "the storage"
     return RefusedError(
-        f"{what} cannot be opened, as access is refused: {short_message(error)} Check the "
-        f"keys (storage_options=, or the section [storage] of a job; or where the library "
-        f"of the storage looks: environment, its own files, the configuration of fsspec), "
+        f"access to {what} is refused: {short_message(error)} Check the keys "
+        f"(storage_options=, or the section [storage] of a job; or where the library of "
+        f"the storage looks: environment, its own files, the configuration of fsspec), "
         f"what they may do, and the address of the storage."
     )
 

@@ -2,6 +2,7 @@
 
 import logging
 import traceback
+from contextlib import suppress
 
 import dask
 import dask.array as da
@@ -112,7 +113,10 @@ def check_files(options, folder=None):
     """Raise if a file in the bucket, or on this machine, has a key; return how many."""
     filesystem = fsspec.filesystem("s3", **options)
     filesystem.invalidate_cache()
-    contents = [filesystem.cat_file(name) for name in filesystem.find("bucket")]
+    contents = []
+    for name in filesystem.find("bucket"):
+        with suppress(FileNotFoundError):  # a spool is emptied at any moment
+            contents.append(filesystem.cat_file(name))
     if folder is not None:
         contents += [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     for secret in (options["key"], options["secret"]):
@@ -202,7 +206,7 @@ def test_job__runs_resumes_and_is_looked_at(
     )
     code, text = say("run", job, *day, *workers)
     assert code == 1
-    assert "access is refused" in text
+    assert f"access to {out} is refused" in text
     filesystem = fsspec.filesystem("s3", **options)
     part = filesystem.info(f"{out}/part-00000.parquet")
     faults.repair()
@@ -217,7 +221,7 @@ def test_job__runs_resumes_and_is_looked_at(
     for command in ("status", "report", "explain"):
         code, text = say(command, out)
         assert code == 2
-        assert f"{out} cannot be opened, as access is refused" in text
+        assert f"access to {out} is refused" in text
     monkeypatch.setitem(fsspec.config.conf, "s3", options)
     for command, asked in (("status", ()), ("report", ()), ("explain", ("--top", "60"))):
         code, text = say(command, out, *asked)
@@ -232,8 +236,7 @@ def test_job__wrong_keys(options, job, say, wrong, monkeypatch, caplog):
     for command in ("run", "plan"):
         code, text = say(command, job, *THREADS)
         assert code == 2
-        assert "Error: s3://bucket/job/out/" in text
-        assert "as access is refused" in text
+        assert "Error: access to s3://bucket/job/out/" in text
         assert "AKIAMARKED" not in text
     assert "Retrying" not in caplog.text
 
@@ -253,7 +256,9 @@ def test_calls__wrong_keys(options, client, caplog, capfd):
     ]
     for call in calls:
         for of in ({"storage_options": wrong}, {}):
-            with pytest.raises(PermissionError, match=r"s3://bucket/\S+ cannot") as raised:
+            with pytest.raises(
+                PermissionError, match=r"access to s3://bucket/\S+ is"
+            ) as raised:
                 call(of)
             said = "".join(traceback.format_exception(raised.value))
             assert "Check the keys" in said
@@ -271,7 +276,7 @@ def test_score__rights_that_end(options, faults, client, ending, capfd):
     p_values = lpe_dask.score(url, nominal, storage_options=options)
     faults.given.clear()
     faults.answer = lambda method, path: 403 if "rows" in path else None
-    with pytest.raises(RefusedError, match=f"bucket/rows.{ending} cannot be opened"):
+    with pytest.raises(RefusedError, match=f"bucket/rows.{ending} is refused"):
         p_values.compute()
     assert 1 <= len(faults.given) <= 4
     check_text(options, *capfd.readouterr())

@@ -165,7 +165,7 @@ def test_retried__a_storage_that_refuses(cause, caplog):
         outer(Url(PLACE, KEYS))
 
     said = str(raised.value)
-    assert said.startswith(f"{PLACE} cannot be opened, as access is refused: OSError: Not")
+    assert said.startswith(f"access to {PLACE} is refused: OSError: Not")
     assert "Check the keys (storage_options=, or the section [storage] of a job;" in said
     assert "marked" not in said
     assert (calls, caplog.messages) == ([PLACE], [])
@@ -176,5 +176,5 @@ def test_retried__no_keys():
     def exists(folder):
         raise NoCredentialsError
 
-    with pytest.raises(RefusedError, match=f"^{PLACE} .*: Unable to locate credentials"):
+    with pytest.raises(RefusedError, match=f"to {PLACE} .*: Unable to locate credentials"):
         exists(Folder(PLACE))
