@@ -5,8 +5,10 @@ from .api import score_files as score_files
 from .api import score_job as score_job
 from .explanations import explain_output as explain_output
 from .job import ClusterSection as ClusterSection
+from .job import Job as Job
 from .page import report as report
 from .patterns import read_patterns as read_patterns
+from .placeholders import MAX_RANGE_DAYS as MAX_RANGE_DAYS
 from .reason_texts import reasons_text as reasons_text
 from .resume import next_job as next_job
 from .runs import Run as Run

@@ -2,19 +2,22 @@
 
 Starts or joins the workers, calls public functions, and turns errors into messages and exit
 codes: 0 done, 1 failed after the start, 2 refused what was given, 3 done, but the rows have
-drifted (--fail-on-drift), 130 interrupted, 143 terminated (SIGTERM), 75 try again later:
-another run holds the lock. The results of a command go to standard output: the forecast of
-`plan`, the table of `demo` and `explain`; messages go to standard error.
+drifted (--fail-on-drift), 4 done, but a new model was rejected (refit), 130 interrupted,
+143 terminated (SIGTERM), 75 try again later: another run holds the lock. The results of a
+command go to standard output: the forecast of `plan`, the table of `demo` and `explain`;
+messages go to standard error.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
+import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,9 +29,12 @@ from lpe_dask.cli.options import (
     check_option,
     columns_options,
     date_option,
+    dates_option,
+    deadline_option,
     debug_option,
     drift_option,
     given_options,
+    keep_going_option,
     model_options,
     names_option,
     nominal_or_model_options,
@@ -47,11 +53,17 @@ from lpe_dask.cli.outcome import (
     drift_code,
     exit_codes,
     exit_immediately,
+    refit_code,
     summary_lines,
 )
 
 if TYPE_CHECKING:
+    import datetime
+
+    from lpe_dask.batch import Job
     from lpe_dask.cli.cluster import WorkerChoice
+    from lpe_dask.cli.deadline import Deadline
+    from lpe_dask.cli.shared_workers import SharedWorkers
 
 # The help of a command is its docstring, of which the list of commands has the first
 # sentence.
@@ -97,6 +109,7 @@ def cli() -> None:
 @report_option
 @drift_option
 @overwrite_option
+@deadline_option
 @worker_options
 def score(
     data: str, overwrite: bool, fail_on_drift: bool, debug: bool, **options: Any
@@ -116,7 +129,7 @@ def score(
 
         workers = pop_worker_options(options, debug)
         job = score_job(data, **given_options(options))
-        code = _execute(job, workers, overwrite, fail_on_drift=fail_on_drift)
+        code = _execute(job, workers, overwrite=overwrite, fail_on_drift=fail_on_drift)
     click.get_current_context().exit(code)
 
 
@@ -160,6 +173,7 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
 @without_rows_option
 @check_option
 @overwrite_option
+@deadline_option
 @worker_options
 def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
     """Learn from nominal rows, and save the model.
@@ -172,34 +186,58 @@ def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
         from lpe_dask.batch import fit_job
 
         workers = pop_worker_options(options, debug)
-        _execute(fit_job(nominal, **given_options(options)), workers, overwrite)
+        job = fit_job(nominal, **given_options(options))
+        _execute(job, workers, overwrite=overwrite)
 
 
 @cli.command()
 @click.argument("path", metavar="JOB")
-@date_option
+@dates_option
+@keep_going_option
 @overwrite_option
 @report_option
 @drift_option
+@deadline_option
 @worker_options
 def run(
-    path: str, overwrite: bool, fail_on_drift: bool, debug: bool, **options: Any
+    path: str,
+    days: Any,
+    keep_going: bool,
+    report: bool,
+    overwrite: bool,
+    fail_on_drift: bool,
+    debug: bool,
+    **options: Any,
 ) -> None:
     """Do what a job file says: fit, score, or both.
 
     Does what is not done yet. An interrupted job resumes when it is started again; a
     finished job says so and does nothing. Options about workers replace the section
     [cluster] of the file.
+
+    With a range of days, such as --date 2026-11-01..2026-11-10, they are done in order on
+    the same workers. The first one that fails ends that, unless --keep-going is given. The
+    exit code is that of the first day that failed.
     """
     with exit_codes(debug):
-        from lpe_dask.batch import next_job
+        from lpe_dask.cli.backfill import Backfill
 
-        job = next_job(path, options.pop("date"))
-        if not options.pop("report") and job.score is not None:
-            score = job.score.model_copy(update={"report": False})
-            job = job.model_copy(update={"score": score})
-        workers = pop_worker_options(options, debug, job.cluster)
-        code = _execute(job, workers, overwrite, keep=True, fail_on_drift=fail_on_drift)
+        job_of = partial(_job_of, path, report)
+        execute = partial(
+            _execute, overwrite=overwrite, keep=True, fail_on_drift=fail_on_drift
+        )
+        if isinstance(days, list):
+            workers = pop_worker_options(options, debug, job_of(days[0]).cluster)
+            backfill = Backfill(path, days, job_of, execute, debug)
+            code = backfill.run(workers, keep_going=keep_going)
+        elif keep_going:
+            raise click.UsageError(
+                "--keep-going is for a range of days, such as --date "
+                "2026-11-01..2026-11-10. Give one, or leave it out."
+            )
+        else:
+            job = job_of(days)
+            code = execute(job, pop_worker_options(options, debug, job.cluster))
     click.get_current_context().exit(code)
 
 
@@ -371,11 +409,29 @@ def _start_fast() -> None:
 # What the commands do
 
 
+def _job_of(path: str, has_report: bool, day: datetime.date | None) -> Job:
+    """Return the job of a file for a day; None: for that which is to be done next."""
+    from lpe_dask.batch import next_job
+
+    job = next_job(path, day)
+    if has_report or job.score is None:
+        return job
+    score = job.score.model_copy(update={"report": False})
+    return job.model_copy(update={"score": score})
+
+
+def _announce(job: Job, is_finished: bool) -> None:
+    """Say that nothing is to be done, if that is so."""
+    if is_finished:
+        echo(f"nothing to do: {job.place} exists already", err=True)
+
+
 def _execute(
-    job: Any,
-    workers: WorkerChoice,
-    overwrite: bool = False,
+    job: Job,
+    workers: WorkerChoice | SharedWorkers,
+    announce: Callable[[Job, bool], None] = _announce,
     *,
+    overwrite: bool = False,
     keep: bool = False,
     fail_on_drift: bool = False,
 ) -> int:
@@ -385,32 +441,41 @@ def _execute(
     found by an earlier run that has finished.
     """
     from lpe_dask.batch import Run, read_summary
+    from lpe_dask.cli.deadline import Deadline
     from lpe_dask.forecast import Workload
 
+    deadline = Deadline(workers.finish_within)
     fail_on_drift = fail_on_drift and job.score is not None
     if fail_on_drift:
         job = job.with_drift_test()
     run = Run.prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
-    if keep and run.is_finished():
+    is_finished = keep and run.is_finished()
+    announce(job, is_finished)
+    if is_finished:
         run.clean_up()
-        echo(f"nothing to do: {job.place} exists already", err=True)
-        summary = read_summary(job.place) if fail_on_drift else {}
+        summary, code = read_summary(job.place) if fail_on_drift else {}, 0
     else:
         workers = workers.resolve(lambda: Workload.of_run(run))
-        summary = run.execute(_with_progress(workers))
+        deadline.check_forecast(run, workers)
+        summary = run.execute(_with_progress(workers, deadline))
         echo(summary_lines(summary, job.place), err=True)
-    code = drift_code(summary) if fail_on_drift else 0
-    if code != 0:
-        said = (summary.get("drift") or {}).get("text", "drift was not judged")
-        echo(f"--fail-on-drift: {said}", err=True)
+        deadline.show_late()
+        code = refit_code(summary)
+    if fail_on_drift and (of_drift := drift_code(summary)):
+        text = (summary.get("drift") or {}).get("text", "drift was not judged")
+        echo(f"--fail-on-drift: {text}", err=True)
+        return of_drift
     return code
 
 
 @contextmanager
-def _with_progress(workers: WorkerChoice) -> Iterator[None]:
-    """Open the workers, show progress, and notice that nothing moves."""
+def _with_progress(
+    workers: WorkerChoice | SharedWorkers, deadline: Deadline | None = None
+) -> Iterator[None]:
+    """Open the workers, show progress, and notice that nothing moves, or not in time."""
     from rich.console import Console
 
+    from lpe_dask.cli.deadline import Deadline
     from lpe_dask.cli.progress import show_progress
     from lpe_dask.cli.stall_detection import detect_stalls
     from lpe_dask.tasks import Computation
@@ -419,6 +484,7 @@ def _with_progress(workers: WorkerChoice) -> Iterator[None]:
         workers.open(),
         show_progress(Console(stderr=True)) as show,
         detect_stalls(workers.give_up_after) as detect,
-        Computation.observed(show, detect),
+        (deadline or Deadline(math.inf)).watched(workers) as check,
+        Computation.observed(show, detect, check),
     ):
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import click
@@ -39,6 +39,24 @@ class StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
         print(sanitize(self.format(record)), file=sys.stderr)
+
+
+def log_level(level: int, name: str) -> AbstractContextManager[None]:
+    """Return a context in which a logger drops what is below a level."""
+    return at_level(level, logging.getLogger(name))
+
+
+@contextmanager
+def at_level(level: int, *targets: logging.Logger | logging.Handler) -> Iterator[None]:
+    """Let loggers or handlers drop what is below a level while the context is open."""
+    before = [(target, target.level) for target in targets]
+    for target in targets:
+        target.setLevel(level)
+    try:
+        yield
+    finally:
+        for target, level_before in before:
+            target.setLevel(level_before)
 
 
 class SafeGroup(click.Group):

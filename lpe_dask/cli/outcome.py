@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import click
@@ -45,37 +46,60 @@ def exit_codes(debug: bool) -> Iterator[None]:
     try:
         with signals_as_exceptions():
             yield
-    except StallTimeout as error:
-        echo(f"Error: {error}", err=True)
-        raise click.exceptions.Exit(FAILED) from None
-    except KeyboardInterrupt as error:
-        is_sigterm = isinstance(error, Terminated)
-        echo("Terminated." if is_sigterm else "Interrupted.", err=True)
-        raise click.exceptions.Exit(TERMINATED if is_sigterm else INTERRUPTED) from None
     except click.ClickException:
         raise
-    except Exception as error:
-        _exit_with_error(error, debug)
+    except (Exception, KeyboardInterrupt) as error:
+        raise click.exceptions.Exit(show_failure(error, debug).code) from None
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
 
 
-def _exit_with_error(error: Exception, debug: bool) -> NoReturn:
-    if debug:
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a run has failed.
+
+    Attributes
+    ----------
+    code : int
+        The exit code.
+    text : str
+        What is printed of it.
+    """
+
+    code: int
+    text: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Return the failure that an error stands for."""
+        if isinstance(error, StallTimeout):
+            return cls(FAILED, f"Error: {error}")
+        if isinstance(error, Terminated):
+            return cls(TERMINATED, "Terminated.")
+        if isinstance(error, KeyboardInterrupt):
+            return cls(INTERRUPTED, "Interrupted.")
+        # A job file may have several problems, with a line for each.
+        said = " ".join([str(error), *getattr(error, "__notes__", [])])
+        text = "\n".join(" ".join(line.split()) for line in said.splitlines())
+        is_refused = isinstance(error, _REFUSALS)
+        if not is_refused and not isinstance(error, RuntimeError):
+            text = f"{type(error).__name__}: {text} (--debug shows where)"
+        if _is_temporary(error):
+            return cls(TRY_LATER, f"Error: {text}")
+        return cls(INVALID_INPUT if is_refused else FAILED, f"Error: {text}")
+
+
+def show_failure(error: BaseException, debug: bool) -> Failure:
+    """Print how a run has failed, with ``debug`` also where, and return it."""
+    failure = Failure.of(error)
+    if debug and not isinstance(error, KeyboardInterrupt):
         echo("".join(traceback.format_exception(error)).rstrip(), err=True)
-    # A job file may have several problems, with a line for each.
-    said = " ".join([str(error), *getattr(error, "__notes__", [])])
-    text = "\n".join(" ".join(line.split()) for line in said.splitlines())
-    is_refused = isinstance(error, _REFUSALS)
-    if not is_refused and not isinstance(error, RuntimeError):
-        text = f"{type(error).__name__}: {text} (--debug shows where)"
-    echo(f"Error: {text}", err=True)
-    code = TRY_LATER if _is_temporary(error) else INVALID_INPUT if is_refused else FAILED
-    raise click.exceptions.Exit(code)
+    echo(failure.text, err=True)
+    return failure
 
 
-def _is_temporary(error: Exception) -> bool:
+def _is_temporary(error: BaseException) -> bool:
     """Return whether the same command may succeed later, with nothing else changed."""
     from lpe_dask.storage import has_been_retried
 
@@ -115,6 +139,12 @@ def drift_code(summary: dict[str, Any]) -> int:
     """Return how a run ends that is to fail unless its rows are like the nominal ones."""
     verdict = (summary.get("drift") or {}).get("verdict")
     return 0 if verdict in ("no drift", "calibrating") else DRIFTED
+
+
+def refit_code(summary: dict[str, Any]) -> int:
+    """Return how a run ends whose new model was worse than the old one."""
+    outcome = (summary.get("refit") or {}).get("outcome")
+    return REFIT_REJECTED if outcome == "rejected" else 0
 
 
 def _score_lines(summary: dict[str, Any]) -> list[str]:
