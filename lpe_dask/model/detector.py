@@ -45,7 +45,7 @@ from lpe_dask.model.arguments import (
     SmallGroupsChoice,
 )
 from lpe_dask.model.lpe_parameters import as_lists, check_choice, reject_unknown_arguments
-from lpe_dask.storage import redact_errors, with_options
+from lpe_dask.storage import redact_errors
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -458,6 +458,7 @@ class LPE(OutlierMixin, BaseEstimator):
             If nothing can be written, or another run is writing a model there.
         """
         from lpe_dask.model.persistence.model_folder import ModelFolder
+        from lpe_dask.storage import with_options
 
         now = {"parameters": self.get_params(deep=False), "source": None}
         fitted = replace(self._current(), **now)
@@ -1042,6 +1043,7 @@ def load(
     array([0.946, 0.067, 0.   ])
     """
     from lpe_dask.model.persistence.model_folder import ModelFolder
+    from lpe_dask.storage import with_options
 
     url = with_options(path, tasks.call_options(storage_options))
     fitted = ModelFolder(url).load(anomaly_log_density)
