@@ -14,7 +14,10 @@ from distributed import Client
 
 import lpe_dask
 from calling import THREADS, invoke
+from choosing import mostly_slow
 from lpe_dask.batch import explain_output
+from lpe_dask.model import measured_vectors
+from lpe_dask.search import MemoryEstimate
 from lpe_dask.storage import RefusedError, Url
 from lpe_dask.tables.table_files import open_table
 from lpe_dask.tasks import remove_spools, spool, transfer
@@ -24,11 +27,13 @@ from storages import s3_server_with_keys
 pytestmark = pytest.mark.cluster
 
 N_ROWS = 1500
+GROUPS = np.resize(["x", "y"], N_ROWS)
 SPOOL = {"lpe-dask.spool": "s3://bucket/spool"}
 
 JOB = """
 [nominal]
 data = "s3://bucket/nominal.parquet"
+columns = ["a", "b", "c"]
 [model]
 path = "s3://bucket/job/model"
 [score]
@@ -48,7 +53,7 @@ def server():
         filesystem = fsspec.filesystem("s3", **options)
         for seed, name in enumerate(("nominal", "rows")):
             values = np.random.default_rng(seed).normal(size=(N_ROWS, 3))
-            table = pd.DataFrame(values, columns=list("abc"))
+            table = pd.DataFrame(values, columns=list("abc")).assign(g=GROUPS)
             with filesystem.open(f"bucket/{name}.parquet", "wb") as file:
                 table.to_parquet(file)
             with filesystem.open(f"bucket/{name}.csv", "wb") as file:
@@ -137,7 +142,10 @@ def test_score_files__every_url(options, client, ending, monkeypatch, capfd):
     monkeypatch.setattr(transfer, "LITERAL_BYTES", 1000)  # so that the spool has some
     out, s3 = f"s3://bucket/{ending}/out", fsspec.filesystem("s3", **options)
     with dask.config.set(SPOOL):
-        given = {"nominal": f"s3://bucket/nominal.{ending}", "storage_options": options}
+        given = {
+            "nominal": f"s3://bucket/nominal.{ending}", "exclude": ["g"],
+            "storage_options": options,
+        }  # fmt: skip
         summary = lpe_dask.score_files(f"s3://bucket/rows.{ending}", out, **given)
     assert summary["rows"] == N_ROWS
     page = lpe_dask.report(out, storage_options=options)
@@ -184,9 +192,10 @@ def test_open_table__names_tasks_whatever_the_keys(options, path):
 
 def test_score__of_urls(options):
     given = "s3://bucket/rows.parquet", "s3://bucket/nominal.csv"
-    p_values = lpe_dask.score(*given, storage_options=options)
+    columns = list("abc")
+    p_values = lpe_dask.score(*given, columns=columns, storage_options=options)
     assert len(p_values.compute()) == N_ROWS
-    forecast = lpe_dask.plan(*given, storage_options={"s3": options})
+    forecast = lpe_dask.plan(*given, columns=columns, storage_options={"s3": options})
     assert forecast.n_rows == N_ROWS
     check_text(options, str(forecast), repr(forecast))
 
@@ -230,6 +239,29 @@ def test_job__runs_resumes_and_is_looked_at(
     assert check_files(options, tmp_path) > 8
 
 
+FORMS = {
+    "groups": "by = ['g']\nown = ['neighbors', 'calibration']\nsmall_groups = 'pool'",
+    "geodesic": "metric = 'geodesic'\ncalibration = 'split'",
+    "approximate": "algorithm = 'nn_descent'\nmax_p_error = 0.5",
+}
+
+
+@pytest.mark.parametrize("name", mostly_slow(FORMS, ["groups", "geodesic"]))
+def test_run__of_a_model_that_no_memory_holds(options, job, client, name, monkeypatch):
+    """Blocks, indexes, statistics, checkpoints and the model itself: all in the bucket."""
+    monkeypatch.setattr(MemoryEstimate, "fits", lambda needs, limit: needs.plan.is_spooled)
+    monkeypatch.setattr(measured_vectors, "are_many", lambda n_rows: True)
+    monkeypatch.setattr(transfer, "LITERAL_BYTES", 1000)
+    text = JOB.replace("/job/", f"/{name}/").replace('/model"', f'/model"\n{FORMS[name]}')
+    job.write_text(text)
+    with dask.config.set(SPOOL):
+        summary = lpe_dask.run(job, date="2026-11-20")
+        scored = lpe_dask.run(job, date="2026-11-21")  # by the model that is saved
+    assert summary["rows"] == N_ROWS
+    assert (scored["flagged"], scored["model"]) == (summary["flagged"], summary["model"])
+    assert check_files(options) > 8
+
+
 @pytest.mark.parametrize("wrong", ["MY_KEY", "MY_SECRET"])
 def test_job__wrong_keys(options, job, say, wrong, monkeypatch, caplog):
     monkeypatch.setenv(wrong, "AKIAMARKEDMARKED")
@@ -271,9 +303,9 @@ def test_calls__wrong_keys(options, client, caplog, capfd):
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_score__rights_that_end(options, faults, client, ending, capfd):
     """The client has read what workers then may not: a task raises what the user sees."""
-    nominal = np.random.default_rng(0).normal(size=(50, 3))
+    nominal = pd.DataFrame(np.eye(3).repeat(20, axis=0), columns=list("abc"))
     url = f"s3://bucket/rows.{ending}"
-    p_values = lpe_dask.score(url, nominal, storage_options=options)
+    p_values = lpe_dask.score(url, nominal, columns=list("abc"), storage_options=options)
     faults.given.clear()
     faults.answer = lambda method, path: 403 if "rows" in path else None
     with pytest.raises(RefusedError, match=f"bucket/rows.{ending} is refused"):
