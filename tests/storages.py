@@ -142,7 +142,7 @@ def s3_server_with_keys():
     The server refuses all other keys, and the environment of this process has none.
     """
     import boto3
-    from moto.core import enable_iam_authentication
+    from moto import settings
     from moto.server import ThreadedMotoServer  # takes a second
     from s3fs import S3FileSystem
 
@@ -167,9 +167,9 @@ def s3_server_with_keys():
         key = users.create_access_key(UserName="user")["AccessKey"]
         keys = {"key": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
         faults = server._server.app = Faults(server._server.app)
+        patch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
         try:
-            with enable_iam_authentication():
-                yield keys | {"client_kwargs": found}, faults
+            yield keys | {"client_kwargs": found}, faults
         finally:
             S3FileSystem.clear_instance_cache()
             faults.repair()

@@ -1073,6 +1073,7 @@ def score(
     *,
     csv: Csv = None,
     output: OutputChoice = "p_values",
+    storage_options: Mapping[str, Any] | None = None,
     **arguments: Unpack[ScoreArguments],
 ) -> Any: ...
 @redact_errors()

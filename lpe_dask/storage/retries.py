@@ -214,9 +214,8 @@ def _with_retries(
 
 def _refused(error: Exception, args: tuple[Any, ...]) -> RefusedError:
     """Return the error of a storage that refuses, about what a function was called for."""
-    about = args[0] if args else None
-    about = getattr(about, "url", getattr(about, "name", about))
-    what = redact(about) if isinstance(about, str) else "the storage"
+    named = (getattr(of, "url", getattr(of, "name", of)) for of in args)
+    what = next((redact(of) for of in named if isinstance(of, str)), "the storage")
     return RefusedError(
         f"access to {what} is refused: {short_message(error)} Check the keys "
         f"(storage_options=, or the section [storage] of a job; or where the library of "
