@@ -21,8 +21,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import dask.config
 
-from lpe_dask.storage.messages import short_message
+from lpe_dask.storage.messages import short_message, single_line
 from lpe_dask.storage.redaction import redact
+from lpe_dask.storage.urls import Url
 
 logger = logging.getLogger(__name__)
 
@@ -195,6 +196,7 @@ def _with_retries(
                 if _is_refusal(error):
                     raise _refused(error, args) from error
                 if not is_worth_it(error):
+                    _raise_for_options(error, args)
                     raise
                 if attempt >= options["attempts"]:
                     _give_up(error, attempt, time.monotonic() - began)
@@ -214,14 +216,31 @@ def _with_retries(
 
 def _refused(error: Exception, args: tuple[Any, ...]) -> RefusedError:
     """Return the error of a storage that refuses, about what a function was called for."""
-    named = (getattr(of, "url", getattr(of, "name", of)) for of in args)
-    what = next((redact(of) for of in named if isinstance(of, str)), "the storage")
+    what = redact(_place_of(args) or "the storage")
     return RefusedError(
         f"access to {what} is refused: {short_message(error)} Check the keys "
         f"(storage_options=, or the section [storage] of a job; or where the library of "
         f"the storage looks: environment, its own files, the configuration of fsspec), "
         f"what they may do, and the address of the storage."
     )
+
+
+def _raise_for_options(error: Exception, args: tuple[Any, ...]) -> None:
+    """Raise TypeError if a filesystem does not know an option that it was given."""
+    place = _place_of(args)
+    is_of_options = isinstance(error, TypeError) and "keyword argument" in str(error)
+    if is_of_options and isinstance(place, Url):
+        raise TypeError(
+            f"{redact(place)} cannot be opened with these options: {single_line(error)}. "
+            f"Correct their names in storage_options=, or in the section [storage] of the "
+            f"job."
+        ) from error
+
+
+def _place_of(args: tuple[Any, ...]) -> str | None:
+    """Return the URL or name that a function of a storage was called for."""
+    named = (getattr(of, "url", getattr(of, "name", of)) for of in args)
+    return next((of for of in named if isinstance(of, str)), None)
 
 
 def _give_up(error: Exception, n_attempts: int, seconds: float) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from fsspec import get_filesystem_class
 from fsspec.registry import known_implementations, registry
@@ -41,11 +41,16 @@ class Url(str):
 
     options: Mapping[str, Any]
 
+    #: Those of the last URL: thousands of others share them.
+    _masked: ClassVar[Mapping[str, Any] | None] = None
+
     def __new__(cls, text: str, options: Mapping[str, Any]) -> Self:
         """Return the text as it is, with these options."""
         url = super().__new__(cls, text)
         url.options = options
-        register_secrets(secrets_of(options))
+        if options is not Url._masked:
+            register_secrets(secrets_of(options))
+            Url._masked = options
         return url
 
     def __reduce__(self) -> tuple[Any, ...]:

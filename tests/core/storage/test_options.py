@@ -178,3 +178,10 @@ def test_retried__no_keys():
 
     with pytest.raises(RefusedError, match=f"to {PLACE} .*: Unable to locate credentials"):
         exists(Folder(PLACE))
+
+
+def test_folder__an_option_that_the_filesystem_does_not_know():
+    message = f"^{PLACE} cannot be opened with these options: .*'secrte'.* Correct their"
+    with pytest.raises(TypeError, match=message) as raised:
+        Folder(Url(PLACE, {"secrte": "marked-word"})).exists()
+    assert "marked" not in str(raised.value)
