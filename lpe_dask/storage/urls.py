@@ -9,6 +9,7 @@ Pickled, it takes its options along: so tasks on workers open what this process 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from typing import Any, ClassVar, Self
@@ -24,6 +25,13 @@ _WITHOUT_OPTIONS = {
     "blockcache", "cached", "data", "dir", "file", "filecache", "generic", "libarchive",
     "local", "memory", "reference", "simplecache", "tar", "zip",
 }  # fmt: skip
+
+
+#: Protocols whose URLs name a bucket, and no server: their options say which one it is.
+_WITHOUT_SERVER = {"s3", "s3a", "gs", "gcs"}
+
+#: A protocol, and what follows it up to the path.
+_SERVER = re.compile(r"([A-Za-z0-9+.-]+)://([^/]*)")
 
 
 class Url(str):
@@ -66,6 +74,29 @@ def with_options(path: str | PathLike[str], options: Mapping[str, Any]) -> str:
 def like(url: str, text: str) -> str:
     """Return ``text`` as a URL that opens as another one does."""
     return Url(text, url.options) if isinstance(url, Url) else text
+
+
+def recorded_url(folder: str, text: str) -> str:
+    """Return a URL that a file in a folder names; it opens as the folder on its storage.
+
+    Only there: a stranger may have written the file, and would be sent the keys elsewhere.
+
+    Examples
+    --------
+    >>> output = Url("https://host/out", {"headers": {"Authorization": "word"}})
+    >>> model, other = "https://host/model", "https://other/model"
+    >>> recorded_url(output, model).options == output.options
+    True
+    >>> isinstance(recorded_url(output, other), Url)
+    False
+    """
+    return like(folder, text) if _servers(folder) == _servers(text) else text
+
+
+def _servers(url: str) -> list[tuple[str, str]]:
+    """Return the protocols of a URL, each with the server that it names."""
+    found = _SERVER.findall(url)
+    return [(name, "" if name in _WITHOUT_SERVER else host) for name, host in found]
 
 
 def child_url(folder: str, name: str) -> str:

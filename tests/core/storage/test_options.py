@@ -18,6 +18,7 @@ from lpe_dask.storage import (
     filesystem_of,
     like,
     opening_key,
+    recorded_url,
     redact,
     redact_and_hash,
     retried,
@@ -109,6 +110,24 @@ def test_with_options__leaves_paths_of_this_machine_alone(tmp_path):
     assert type(with_options(PLACE, {})) is str
     assert type(with_options(PLACE, KEYS)) is Url
     assert like(PLACE, "x") == "x"
+
+
+@pytest.mark.parametrize(
+    ("folder", "text", "is_same"),
+    [
+        (PLACE, "s3://other/model", True),
+        (PLACE, "https://host/model", False),
+        (PLACE, "/model", False),
+        ("https://host/out", "https://host/model", True),
+        ("https://host/out", "https://host.other/model", False),
+        ("https://host/out", "https://host@other/model", False),
+        ("simplecache::https://host/out", "simplecache::https://other/model", False),
+        ("sftp://host/out", "https://host/model", False),
+        ("abfs://box@mine.net/out", "abfs://box@other.net/model", False),
+    ],
+)
+def test_recorded_url__sends_keys_to_no_other_server(folder, text, is_same):
+    assert isinstance(recorded_url(Url(folder, KEYS), text), Url) == is_same
 
 
 # None shows
