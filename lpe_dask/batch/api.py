@@ -198,7 +198,7 @@ def score_files(
         keep=keep, alpha=alpha, confidence=confidence, fdr=fdr,
         check_calibration=check_calibration, private=private, report=report, csv=csv,
         rows=rows, format=format, without_rows=without_rows, **arguments,
-    ).opened_with(call_options(storage_options))  # fmt: skip
+    ).with_storage_options(call_options(storage_options))  # fmt: skip
     return Run.prepare(job, "replace" if overwrite else "refuse").execute()
 
 

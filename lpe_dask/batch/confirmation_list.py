@@ -42,8 +42,8 @@ from lpe_dask.storage import (
     Lock,
     like,
     printable,
-    recorded_url,
     redact,
+    sibling_url,
     single_line,
 )
 from lpe_dask.tables import FileTable, LocatedRows, open_features
@@ -93,7 +93,7 @@ class ConfirmationList:
                 f"{redact(file)} would be in the output {redact(output)}, where readers "
                 f"take it for rows. Give a file elsewhere (confirm=, --confirm)."
             )
-        given = [recorded_url(output, of) for of in inputs if MASK not in of]
+        given = [sibling_url(output, of) for of in inputs if MASK not in of]
         if among := [of for of in given if overlaps(file, of)]:
             raise ValueError(
                 f"{redact(file)} would be among the rows at {among[0]}, where later runs "

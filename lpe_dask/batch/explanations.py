@@ -38,7 +38,7 @@ from lpe_dask.batch.reason_texts import id_text
 from lpe_dask.batch.row_selection import take
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Explanation, Fitted, ModelFolder
-from lpe_dask.storage import MASK, Folder, Lock, recorded_url, redact_errors, with_options
+from lpe_dask.storage import MASK, Folder, Lock, redact_errors, sibling_url, with_options
 from lpe_dask.tables import FileTable
 from lpe_dask.tasks import call_options, compute, frame_tasks, new_tasks
 
@@ -442,7 +442,7 @@ def work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
             f"URL with a password. Lower top (--top), or run the job with a saved model "
             f"(--model)."
         )
-    model = ModelFolder(recorded_url(url, path)).load()
+    model = ModelFolder(sibling_url(url, path)).load()
     if model.source != fingerprint.settings["model"]:
         raise ValueError(
             f"the model at {path} is not the one that {url} was scored with. Lower top "

@@ -472,19 +472,19 @@ class Job(Section):
             return "this is a single run: only the runs of a job are compared"
         return None
 
-    def opened_with(self, options: Mapping[str, Any]) -> Job:
+    def with_storage_options(self, options: Mapping[str, Any]) -> Job:
         """Return the same job, all URLs of which open with some options of storages."""
         if not options:
             return self
-        opened: dict[str, Any] = {
-            name: section.model_copy(update=_opened(section, options))
+        update: dict[str, Any] = {
+            name: section.model_copy(update=_paths_with(section, options))
             for name in ("nominal", "model", "score")
             if (section := getattr(self, name)) is not None
         }
         if self.dated_output is not None:  # a template, perhaps without a protocol yet
             template = Url(self.dated_output.template, options)
-            opened["dated_output"] = replace(self.dated_output, template=template)
-        return self.model_copy(update=opened)
+            update["dated_output"] = replace(self.dated_output, template=template)
+        return self.model_copy(update=update)
 
     def with_drift_test(self) -> Job:
         """Return the same job with a drift test, also for a single run.
@@ -511,17 +511,17 @@ class Job(Section):
         return place
 
 
-def _opened(section: Section, options: Mapping[str, Any]) -> dict[str, Any]:
+def _paths_with(section: Section, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the paths of a section, with options of storages."""
     given = {name: getattr(section, name, None) for name in _PATHS}
-    opened: dict[str, Any] = {
+    update: dict[str, Any] = {
         name: with_options(path, options) for name, path in given.items() if path
     }
     if sources := getattr(section, "data", ()):
-        opened["data"] = tuple(
+        update["data"] = tuple(
             replace(source, path=with_options(source.path, options)) for source in sources
         )
-    return opened
+    return update
 
 
 # Contradictions

@@ -90,7 +90,7 @@ def read_job(
     for conflict in conflicts(job):
         problems.add(*conflict)
     problems.raise_any()
-    return job.opened_with(call_options(options))
+    return job.with_storage_options(call_options(options))
 
 
 @contextmanager

@@ -35,11 +35,11 @@ from lpe_dask.tables import (
     feature_columns,
     is_path_like,
     open_features,
-    opened_with,
     sample_groups,
     select_columns,
     with_columns_last,
     with_csv,
+    with_storage_options,
     without_last,
 )
 from lpe_dask.tasks import Workers, call_options, eager_scope
@@ -174,14 +174,16 @@ def make_forecast(choose: Choice, data: Any, **given: Any) -> Forecast:
         given.pop(name, None) for name in ("nominal", "columns", "csv")
     )
     options = call_options(given.pop("storage_options", None))
-    data = with_csv(opened_with(data, options), csv)
+    data = with_csv(with_storage_options(data, options), csv)
     if "model" in given:
         model = with_options(given.pop("model"), options)
         check_not_with_model(model, nominal, given)
         return _forecast_with_model(choose, data, model, columns)
     measured = feature_columns(columns, given.pop("exclude", None))
     parameters = checked_parameters(given, "plan")
-    nominal = None if nominal is None else with_csv(opened_with(nominal, options), csv)
+    nominal = (
+        None if nominal is None else with_csv(with_storage_options(nominal, options), csv)
+    )
     return _forecast_score(choose, data, nominal, measured, parameters)
 
 

@@ -1147,9 +1147,9 @@ def score(
     arguments = as_lists(arguments)
     check_choice("output", output, ("p_values", "frame"))
     options = tasks.call_options(storage_options)
-    data = tables.with_csv(tables.opened_with(data, options), csv)
+    data = tables.with_csv(tables.with_storage_options(data, options), csv)
     if nominal is not None:
-        nominal = tables.with_csv(tables.opened_with(nominal, options), csv)
+        nominal = tables.with_csv(tables.with_storage_options(nominal, options), csv)
     model, measured = LPE(**arguments), tables.feature_columns(columns, exclude)
     advises = "scale" not in arguments
     learned = data if nominal is None else nominal

@@ -32,7 +32,7 @@ from .urls import Url as Url
 from .urls import child_url as child_url
 from .urls import like as like
 from .urls import opening_key as opening_key
-from .urls import recorded_url as recorded_url
+from .urls import sibling_url as sibling_url
 from .urls import with_options as with_options
 from .vectors import SortedVector as SortedVector
 from .vectors import SpooledNumbers as SpooledNumbers

@@ -50,15 +50,15 @@ class Url(str):
     options: Mapping[str, Any]
 
     #: Those of the last URL: thousands of others share them.
-    _masked: ClassVar[Mapping[str, Any] | None] = None
+    _last_options: ClassVar[Mapping[str, Any] | None] = None
 
     def __new__(cls, text: str, options: Mapping[str, Any]) -> Self:
         """Return the text as it is, with these options."""
         url = super().__new__(cls, text)
         url.options = options
-        if options is not Url._masked:
+        if options is not Url._last_options:
             register_secrets(secrets_of(options))
-            Url._masked = options
+            Url._last_options = options
         return url
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -76,7 +76,7 @@ def like(url: str, text: str) -> str:
     return Url(text, url.options) if isinstance(url, Url) else text
 
 
-def recorded_url(folder: str, text: str) -> str:
+def sibling_url(folder: str, text: str) -> str:
     """Return a URL that a file in a folder names; it opens as the folder on its storage.
 
     Only there: a stranger may have written the file, and would be sent the keys elsewhere.
@@ -85,9 +85,9 @@ def recorded_url(folder: str, text: str) -> str:
     --------
     >>> output = Url("https://host/out", {"headers": {"Authorization": "word"}})
     >>> model, other = "https://host/model", "https://other/model"
-    >>> recorded_url(output, model).options == output.options
+    >>> sibling_url(output, model).options == output.options
     True
-    >>> isinstance(recorded_url(output, other), Url)
+    >>> isinstance(sibling_url(output, other), Url)
     False
     """
     return like(folder, text) if _servers(folder) == _servers(text) else text
@@ -100,7 +100,7 @@ def _servers(url: str) -> list[tuple[str, str]]:
 
 
 def child_url(folder: str, name: str) -> str:
-    """Return the URL of what is in a folder, or beside it: ``name`` begins with no slash.
+    """Return the URL of a file or folder in a folder.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def child_url(folder: str, name: str) -> str:
 
 
 def opening_key(url: str) -> tuple[str, str]:
-    """Return what tells a URL from those of other texts or options; not to be shown."""
+    """Return an identifier of a URL and its options, not to be shown."""
     options = url.options if isinstance(url, Url) else {}
     return str(url), json.dumps(options, sort_keys=True)
 

@@ -356,13 +356,13 @@ def open_table(
     formats = {_kind(name) for name in names}
     if formats == {"parquet"}:
         parts, *others = parquet_files.open_files(filesystem, names)
-        return FileTable(files, _opened_as(files, parts), *others)
+        return FileTable(files, _with_options_of(files, parts), *others)
     if formats == {"csv"}:
         given = getattr(path, "csv", {})
         blocks, schema, differing = csv_tables.open_files(
             filesystem, names, columns, kinds or {}, categorical, by, given
         )
-        return FileTable(files, _opened_as(files, blocks), schema, None, differing)
+        return FileTable(files, _with_options_of(files, blocks), schema, None, differing)
     raise ValueError(
         f"{format_paths(path)} holds {_some(names)}. A table consists of Parquet files "
         f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "
@@ -370,7 +370,7 @@ def open_table(
     )
 
 
-def _opened_as(files: TableFiles, parts: list[Any]) -> list[Any]:
+def _with_options_of(files: TableFiles, parts: list[Any]) -> list[Any]:
     """Return partitions whose names open as the paths of the table do, also on workers."""
     if not isinstance(files.paths[0], Url):
         return parts
@@ -439,7 +439,7 @@ def is_path_like(X: Any) -> bool:
     return all(isinstance(part, str | PathLike) for part in parts)
 
 
-def opened_with(X: Any, options: Mapping[str, Any]) -> Any:
+def with_storage_options(X: Any, options: Mapping[str, Any]) -> Any:
     """Return paths of a table that open with options of storages; rows as they are."""
     if not options or not is_path_like(X):
         return X

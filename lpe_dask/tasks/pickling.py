@@ -34,18 +34,18 @@ def pickling_purpose() -> Literal["hash", "graph"] | None:
 
 
 def dump_without_options(value: Any, file: BinaryIO) -> list[Any]:
-    """Pickle a value without keys of storages, and return what `load_with_options` needs.
+    """Pickle a value without keys of storages, and return these, for `load_with_options`.
 
-    That are the options of the URLs in the value, and filesystems of fsspec, once each.
+    They are the options of the URLs in the value, and filesystems of fsspec, once each.
     """
     pickler = _Pickler(file)
     pickler.dump(value)
-    return pickler.left_out
+    return pickler.credentials
 
 
-def load_with_options(left_out: Sequence[Any], file: BinaryIO) -> Any:
+def load_with_options(credentials: Sequence[Any], file: BinaryIO) -> Any:
     """Return the value of a file, which opens what it names as before."""
-    return _Unpickler(file, left_out).load()
+    return _Unpickler(file, credentials).load()
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -53,13 +53,13 @@ class _Pickler(cloudpickle.Pickler):
 
     Attributes
     ----------
-    left_out : list
+    credentials : list
         The options and filesystems, by place.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)
-        self.left_out: list[Any] = []
+        self.credentials: list[Any] = []
 
     def persistent_id(self, obj: Any) -> tuple[str | None, int] | None:
         """Return what stands for a URL or filesystem; None for all else."""
@@ -69,19 +69,19 @@ class _Pickler(cloudpickle.Pickler):
             return None, self._place(obj)
         return None
 
-    def _place(self, left_out: Any) -> int:
-        if left_out not in self.left_out:
-            self.left_out.append(left_out)
-        return self.left_out.index(left_out)
+    def _place(self, credentials: Any) -> int:
+        if credentials not in self.credentials:
+            self.credentials.append(credentials)
+        return self.credentials.index(credentials)
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: BinaryIO, left_out: Sequence[Any]) -> None:
+    def __init__(self, file: BinaryIO, credentials: Sequence[Any]) -> None:
         super().__init__(file)
-        self._left_out = left_out
+        self._credentials = credentials
 
     def persistent_load(self, pid: tuple[str | None, int]) -> Any:
         """Return what was replaced."""
         text, place = pid
-        left_out = self._left_out[place]
-        return left_out if text is None else Url(text, left_out)
+        credentials = self._credentials[place]
+        return credentials if text is None else Url(text, credentials)

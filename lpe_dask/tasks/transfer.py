@@ -203,7 +203,7 @@ class LocalValueTask:
         if is_small or not open_clients():
             return _unpickle, (held.value, held.key)
         try:
-            entry, left_out = held.written()
+            entry, credentials = held.written()
         except OSError as error:  # of which clients show no more than the text
             raise RuntimeError(
                 f"{held.key} cannot be written to the spool {spool_location()}: "
@@ -211,7 +211,7 @@ class LocalValueTask:
                 f"(configuration key lpe-dask.spool, --spool)."
             ) from error
         also = getattr(held.value, "entry", None)
-        return SpooledValue, (entry, held.key, left_out, also)
+        return SpooledValue, (entry, held.key, credentials, also)
 
 
 def _unpickle(value: Any, key: str) -> LocalValueTask:
@@ -230,7 +230,7 @@ class SpooledValue:
         Of the file.
     key : str
         Of the `LocalValue`.
-    left_out : list, optional
+    credentials : list, optional
         As `dump_without_options` returns it; None: the file holds an array, of which parts
         can be read.
     also : EntryReference, optional
@@ -241,23 +241,23 @@ class SpooledValue:
         self,
         name: EntryReference,
         key: str,
-        left_out: list[Any] | None,
+        credentials: list[Any] | None,
         also: EntryReference | None = None,
     ) -> None:
         self._name = name
         self._key = key
-        self._left_out = left_out
+        self._credentials = credentials
         self._also = also
 
     def __call__(self) -> Any:
         """Return the value, read again."""
-        if self._left_out is None:
+        if self._credentials is None:
             return self.part(0, None)
-        return self._read(partial(load_with_options, self._left_out))
+        return self._read(partial(load_with_options, self._credentials))
 
     def part(self, start: int, stop: int | None) -> Any:
         """Return rows ``start`` to ``stop`` of an array, and read no others."""
-        if self._left_out is not None:  # a vector in files of its own
+        if self._credentials is not None:  # a vector in files of its own
             return self()[start:stop]
         return self._read(lambda file: ArrayFile(file).part(0, start, stop))
 

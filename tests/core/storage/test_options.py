@@ -18,11 +18,11 @@ from lpe_dask.storage import (
     filesystem_of,
     like,
     opening_key,
-    recorded_url,
     redact,
     redact_and_hash,
     retried,
     secrets_of,
+    sibling_url,
     with_options,
 )
 from lpe_dask.storage.urls import options_for
@@ -127,7 +127,7 @@ def test_with_options__leaves_paths_of_this_machine_alone(tmp_path):
     ],
 )
 def test_recorded_url__sends_keys_to_no_other_server(folder, text, is_same):
-    assert isinstance(recorded_url(Url(folder, KEYS), text), Url) == is_same
+    assert isinstance(sibling_url(Url(folder, KEYS), text), Url) == is_same
 
 
 # None shows

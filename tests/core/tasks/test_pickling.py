@@ -22,13 +22,13 @@ def test_dump_without_options__brings_urls_back():
         "f": lambda: urls[0],
     }
     file = io.BytesIO()
-    left_out = dump_without_options(value, file)
-    assert left_out == [filesystem, KEYS, {"t": 1}]
+    credentials = dump_without_options(value, file)
+    assert credentials == [filesystem, KEYS, {"t": 1}]
     assert b"marked" not in file.getvalue()
     assert b"marked" in cloudpickle.dumps(value)
 
     file.seek(0)
-    found = load_with_options(left_out, file)
+    found = load_with_options(credentials, file)
     assert found["opened"][1].handler.fs.key == "marked-key"
     of_files = [stored.url for stored in found["files"]]
     assert of_files == urls
