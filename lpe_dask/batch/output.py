@@ -9,6 +9,7 @@
     OUT/_summary.json             what was done; the output is complete
     OUT/_predecessor.json         what a replaced summary says of its series
     OUT/_report.html              the same, as a page
+    OUT/_metrics.prom             its numbers, for Prometheus
 
 Every file is written under another name and then moved: all visible files are complete.
 Readers of Parquet folders ignore names that begin with an underscore.
@@ -46,8 +47,8 @@ logger = logging.getLogger(__name__)
 FINGERPRINT_NAME, SUMMARY_NAME = "_run.json", "_summary.json"
 
 #: Names of the reasons for the most anomalous rows, a Parquet file that readers of the
-#: folder do not take for a part, and of the page about a run.
-REASONS_NAME, REPORT_NAME = "_reasons.pqt", "_report.html"
+#: folder do not take for a part, of the page about a run, and of its metrics.
+REASONS_NAME, REPORT_NAME, METRICS_NAME = "_reasons.pqt", "_report.html", "_metrics.prom"
 
 #: Name of the copy of what a replaced summary says of its series of runs.
 PREDECESSOR_NAME = "_predecessor.json"
@@ -65,11 +66,11 @@ ROW_NUMBER = "row_number"
 #: only until they have finished, except for the lock.
 _OUTPUT_FILES = re.compile(
     r"part-\d{5,}\.parquet|_(summary|run)\.json|_undecided|_reasons\.pqt|_report\.html"
-    r"|_scores\.(csv|jsonl)"
+    r"|_metrics\.prom|_scores\.(csv|jsonl)"
 )
 _BEFORE_FIRST_PART = re.compile(
     r"_(lock|predecessor)\.json|_fit-[0-9a-f]+"
-    r"|\.+(part-|_(summary|run|lock|predecessor|reasons|report|scores)).*\.tmp"
+    r"|\.+(part-|_(summary|run|lock|predecessor|reasons|report|metrics|scores)).*\.tmp"
 )
 _TEMPORARY = re.compile(
     rf"(?!_(lock|predecessor)\.json)({_BEFORE_FIRST_PART.pattern})|_undecided|_run\.json"
@@ -172,6 +173,14 @@ def reserved_output(url: str) -> AbstractContextManager[Lock]:
     refusal = "nothing can be written to the output {url}"
     is_ours = not Folder(url).exists()
     return Lock(url).hold("score a table", refusal, is_ours=is_ours)
+
+
+def has_file(url: str, name: str) -> bool:
+    """Return whether an output has a file; True where that cannot be seen."""
+    try:
+        return Folder(url).exists(name)
+    except (OSError, NotImplementedError):
+        return True
 
 
 def write_json(url: str, name: str, content: Any, indent: int | None = 1) -> None:

@@ -80,6 +80,19 @@ class Placeholders:
         days = self._days(ranges[0]) if ranges else [self.day]
         return [_PLACEHOLDER.sub(partial(self._value, range_day=day), text) for day in days]
 
+    def expand_variables(self, text: str) -> str:
+        """Return ``text`` with environment variables filled in, and days as they are.
+
+        Examples
+        --------
+        >>> placeholders = Placeholders(datetime.date(2026, 3, 1), {"DATA": "s3://logs"})
+        >>> placeholders.expand_variables("${DATA}/out/{date-1d}")
+        's3://logs/out/{date-1d}'
+        """
+        return _PLACEHOLDER.sub(
+            lambda of: self._variable(of[1]) if of.lastgroup == "variable" else of[0], text
+        )
+
     def first_day(self, text: str) -> tuple[str, datetime.date] | None:
         """Return the text before the first day in ``text``, and that day; None without one.
 

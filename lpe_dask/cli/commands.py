@@ -21,7 +21,8 @@ import click
 
 from lpe_dask.cli.demo import demo_folder, demo_texts
 from lpe_dask.cli.interrupts import handle_signals, was_aborted
-from lpe_dask.cli.messages import SafeGroup, echo
+from lpe_dask.cli.json_lines import name_run, writes_json
+from lpe_dask.cli.messages import SafeGroup, echo, notice
 from lpe_dask.cli.options import (
     check_option,
     columns_options,
@@ -47,7 +48,9 @@ from lpe_dask.cli.outcome import (
     drift_code,
     exit_codes,
     exit_immediately,
+    summary_fields,
     summary_lines,
+    url_of,
 )
 
 if TYPE_CHECKING:
@@ -142,7 +145,7 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
         workers = pop_worker_options(options, debug, None if job is None else job.cluster)
         given, run = given_options(options), None if job is None else Run.prepare(job)
         if run is not None and run.is_finished() and not given:
-            echo(f"nothing to do: {run.job.place} exists already", err=True)
+            _say_nothing_to_do(run.job.place)
             return
         with workers.for_plan() as choose:
             found = make_forecast(choose, run or data, **given)
@@ -282,6 +285,7 @@ def explain(
     OUT/_reasons.pqt. With --patterns, a line for each cause.
     """
     with exit_codes(debug):
+        name_run(url_of(output))
         if shows_patterns:
             if given_options({"top": top, "confirm": confirm}):
                 raise click.UsageError(
@@ -293,7 +297,7 @@ def explain(
 
             found = read_patterns(output)
             echo(format_patterns(found))
-            echo(patterns_note(found), err=True)
+            notice(patterns_note(found))
             return
         from lpe_dask.batch import explain_output
         from lpe_dask.cli.reasons import format_reasons, list_text
@@ -303,10 +307,10 @@ def explain(
         workers = workers.resolve(lambda: Workload.of_explanations(output, top))
         reasons = explain_output(output, top, _with_progress(workers), confirm)
         if confirm is not None:
-            echo(list_text(confirm), err=True)
+            notice(list_text(confirm))
             return
         echo(format_reasons(reasons))
-        echo(f"all columns are in {output.rstrip('/')}/_reasons.pqt", err=True)
+        notice(f"all columns are in {output.rstrip('/')}/_reasons.pqt")
 
 
 @cli.command()
@@ -321,7 +325,7 @@ def report(output: str, debug: bool) -> None:
     with exit_codes(debug):
         from lpe_dask.batch import report as make
 
-        echo(f"written to {make(output)}", err=True)
+        notice(f"written to {make(output)}")
 
 
 @cli.command()
@@ -387,23 +391,31 @@ def _execute(
     from lpe_dask.batch import Run, read_summary
     from lpe_dask.forecast import Workload
 
+    name_run(url_of(job.place))
     fail_on_drift = fail_on_drift and job.score is not None
     if fail_on_drift:
         job = job.with_drift_test()
     run = Run.prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
     if keep and run.is_finished():
         run.clean_up()
-        echo(f"nothing to do: {job.place} exists already", err=True)
+        _say_nothing_to_do(job.place)
         summary = read_summary(job.place) if fail_on_drift else {}
+        code = drift_code(summary) if fail_on_drift else 0
     else:
         workers = workers.resolve(lambda: Workload.of_run(run))
+        notice("", "run started")
         summary = run.execute(_with_progress(workers))
-        echo(summary_lines(summary, job.place), err=True)
-    code = drift_code(summary) if fail_on_drift else 0
+        code = drift_code(summary) if fail_on_drift else 0
+        numbers = summary_fields(summary) | {"exit_code": code}
+        notice(summary_lines(summary, job.place), "run finished", **numbers)
     if code != 0:
         said = (summary.get("drift") or {}).get("text", "drift was not judged")
-        echo(f"--fail-on-drift: {said}", err=True)
+        notice(f"--fail-on-drift: {said}", level=logging.WARNING)
     return code
+
+
+def _say_nothing_to_do(place: str) -> None:
+    notice(f"nothing to do: {place} exists already", "nothing to do")
 
 
 @contextmanager
@@ -415,9 +427,11 @@ def _with_progress(workers: WorkerChoice) -> Iterator[None]:
     from lpe_dask.cli.stall_detection import detect_stalls
     from lpe_dask.tasks import Computation
 
+    # Also where the environment says that everything is a terminal.
+    console = Console(stderr=True, force_terminal=False if writes_json() else None)
     with (
         workers.open(),
-        show_progress(Console(stderr=True)) as show,
+        show_progress(console) as show,
         detect_stalls(workers.give_up_after) as detect,
         Computation.observed(show, detect),
     ):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import dask
 
+from lpe_dask.cli.json_lines import log_format_option
 from lpe_dask.model import PARAMETERS
 from lpe_dask.tables import split_names
 
@@ -212,6 +213,7 @@ worker_options = _options(
         help="Start Dask's dashboard with the cluster, and print its address. All users of "
         'this machine can read it. Needs bokeh: pip install "lpe-dask[dashboard]".',
     ),
+    log_format_option,
     debug_option,
 )
 

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
 
 import click
@@ -19,7 +19,8 @@ from lpe_dask.cli.interrupts import (
     ignore_signals,
     signals_as_exceptions,
 )
-from lpe_dask.cli.messages import StderrHandler, echo
+from lpe_dask.cli.json_lines import json_lines, writes_json
+from lpe_dask.cli.messages import StderrHandler, notice
 
 #: Exit codes.
 FAILED, INVALID_INPUT, DRIFTED, REFIT_REJECTED = 1, 2, 3, 4
@@ -38,44 +39,62 @@ class UnavailableError(OSError):
 @contextmanager
 def exit_codes(debug: bool) -> Iterator[None]:
     """Show the log, and turn errors into one paragraph each and an exit code."""
-    log, handler = logging.getLogger("lpe_dask"), StderrHandler()
+    is_json = writes_json()
+    handlers = json_lines() if is_json else nullcontext(StderrHandler())
+    with handlers as handler, _log_to(handler, debug):
+        try:
+            with signals_as_exceptions():
+                yield
+        except click.ClickException as error:
+            if not is_json:
+                raise
+            _exit(f"Error: {error.format_message()}", error.exit_code)
+        except KeyboardInterrupt as error:
+            _exit(*end_of(error))
+        except Exception as error:
+            if debug:
+                notice("".join(traceback.format_exception(error)).rstrip())
+            _exit(*end_of(error))
+
+
+@contextmanager
+def _log_to(handler: logging.Handler, debug: bool) -> Iterator[None]:
+    """Show the log of the package while the context is open."""
+    log = logging.getLogger("lpe_dask")
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.DEBUG if debug else logging.INFO)
     try:
-        with signals_as_exceptions():
-            yield
-    except StallTimeout as error:
-        echo(f"Error: {error}", err=True)
-        raise click.exceptions.Exit(FAILED) from None
-    except KeyboardInterrupt as error:
-        is_sigterm = isinstance(error, Terminated)
-        echo("Terminated." if is_sigterm else "Interrupted.", err=True)
-        raise click.exceptions.Exit(TERMINATED if is_sigterm else INTERRUPTED) from None
-    except click.ClickException:
-        raise
-    except Exception as error:
-        _exit_with_error(error, debug)
+        yield
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
 
 
-def _exit_with_error(error: Exception, debug: bool) -> NoReturn:
-    if debug:
-        echo("".join(traceback.format_exception(error)).rstrip(), err=True)
+def _exit(text: str, code: int) -> NoReturn:
+    notice(text, "error", logging.ERROR, exit_code=code)
+    raise click.exceptions.Exit(code) from None
+
+
+def end_of(error: BaseException) -> tuple[str, int]:
+    """Return the message of an error that ends a command, and the exit code."""
+    if isinstance(error, StallTimeout):
+        return f"Error: {error}", FAILED
+    if isinstance(error, Terminated):
+        return "Terminated.", TERMINATED
+    if isinstance(error, KeyboardInterrupt):
+        return "Interrupted.", INTERRUPTED
     # A job file may have several problems, with a line for each.
     said = " ".join([str(error), *getattr(error, "__notes__", [])])
     text = "\n".join(" ".join(line.split()) for line in said.splitlines())
     is_refused = isinstance(error, _REFUSALS)
     if not is_refused and not isinstance(error, RuntimeError):
         text = f"{type(error).__name__}: {text} (--debug shows where)"
-    echo(f"Error: {text}", err=True)
     code = TRY_LATER if _is_temporary(error) else INVALID_INPUT if is_refused else FAILED
-    raise click.exceptions.Exit(code)
+    return f"Error: {text}", code
 
 
-def _is_temporary(error: Exception) -> bool:
+def _is_temporary(error: BaseException) -> bool:
     """Return whether the same command may succeed later, with nothing else changed."""
     from lpe_dask.storage import has_been_retried
 
@@ -109,6 +128,24 @@ def summary_lines(summary: dict[str, Any], place: str) -> str:
     else:
         lines, end = _fit_lines(summary), f"saved to {summary['model']}"
     return "\n".join([*lines, *_check_lines(summary["calibration_check"]), end])
+
+
+def summary_fields(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return the numbers of a run that a line for machines has, with the keys of `summary`."""
+    keys = "rows rows_nan flagged flagged_share written_rows nominal_rows seconds"
+    numbers = {key: summary[key] for key in keys.split() if key in summary}
+    drift = {"verdict": summary["drift"]["verdict"]} if "drift" in summary else {}
+    return numbers | drift
+
+
+def url_of(place: str) -> str:
+    """Return the URL of an output or a model, or its name where it can have none."""
+    from lpe_dask.storage import Folder
+
+    try:
+        return Folder(place).full_url()
+    except Exception:  # the run says why
+        return place
 
 
 def drift_code(summary: dict[str, Any]) -> int:

@@ -30,7 +30,7 @@ from storages import CountingFileSystem
 RESULTS = ["p_value", "statistic", "is_anomaly", "p_value_status"]
 
 #: What tells about a run, in its output.
-ABOUT = ["_reasons.pqt", "_report.html", "_summary.json"]
+ABOUT = ["_metrics.prom", "_reasons.pqt", "_report.html", "_summary.json"]
 
 
 pytestmark = pytest.mark.usefixtures("scored_files")
