@@ -5,6 +5,8 @@ from .api import score_files as score_files
 from .api import score_job as score_job
 from .explanations import explain_output as explain_output
 from .job import ClusterSection as ClusterSection
+from .job import Job as Job
+from .output import note_failure as note_failure
 from .page import report as report
 from .patterns import read_patterns as read_patterns
 from .reason_texts import reasons_text as reasons_text

@@ -27,8 +27,8 @@ def run(
 ) -> dict[str, Any] | None:
     """Do what a job file says, as far as it is not done yet, and return a summary.
 
-    Computes, with the scheduler that is active: the section ``[cluster]`` is for the
-    command line, which starts workers or joins them.
+    Computes, with the scheduler that is active: the sections ``[cluster]`` and ``[notify]``
+    are for the command line, which starts workers or joins them, and runs a command.
 
     Parameters
     ----------

@@ -87,7 +87,9 @@ def _gauges(summary: Mapping[str, Any]) -> Iterator[_Gauge]:
     drift, alarms, listed = (summary[key] for key in ("drift", "false_alarms", "patterns"))
     finished = datetime.fromisoformat(summary["finished"]).timestamp()
     created = summary.get("model_created")
-    age = None if created is None else finished - datetime.fromisoformat(created).timestamp()
+    age = (
+        None if created is None else finished - datetime.fromisoformat(created).timestamp()
+    )
     for name, text, value in (
         ("rows", "Rows of the run.", summary["rows"]),
         ("rows_without_p_value", "Rows without a p-value.", summary["rows_nan"]),

@@ -7,6 +7,7 @@
     OUT/_scores.csv, .jsonl       the same rows in one file, if wanted
     OUT/_reasons.pqt              why the most anomalous rows are anomalous
     OUT/_summary.json             what was done; the output is complete
+    OUT/_failure.json             why a run failed, if that was notified; until it is done
     OUT/_predecessor.json         what a replaced summary says of its series
     OUT/_report.html              the same, as a page
     OUT/_metrics.prom             its numbers, for Prometheus
@@ -50,8 +51,9 @@ FINGERPRINT_NAME, SUMMARY_NAME = "_run.json", "_summary.json"
 #: folder do not take for a part, of the page about a run, and of its metrics.
 REASONS_NAME, REPORT_NAME, METRICS_NAME = "_reasons.pqt", "_report.html", "_metrics.prom"
 
-#: Name of the copy of what a replaced summary says of its series of runs.
-PREDECESSOR_NAME = "_predecessor.json"
+#: Name of the copy of what a replaced summary says of its series of runs, and of the note
+#: that somebody was notified that the run has failed.
+PREDECESSOR_NAME, FAILURE_NAME = "_predecessor.json", "_failure.json"
 
 #: Folder for parts whose anomalies cannot be decided before all are measured.
 PENDING = "_undecided"
@@ -69,8 +71,8 @@ _OUTPUT_FILES = re.compile(
     r"|_metrics\.prom|_scores\.(csv|jsonl)"
 )
 _BEFORE_FIRST_PART = re.compile(
-    r"_(lock|predecessor)\.json|_fit-[0-9a-f]+"
-    r"|\.+(part-|_(summary|run|lock|predecessor|reasons|report|metrics|scores)).*\.tmp"
+    r"_(lock|predecessor|failure)\.json|_fit-[0-9a-f]+"
+    r"|\.+(part-|_(summary|run|lock|predecessor|failure|reasons|report|metrics|scores)).*\.tmp"
 )
 _TEMPORARY = re.compile(
     rf"(?!_(lock|predecessor)\.json)({_BEFORE_FIRST_PART.pattern})|_undecided|_run\.json"
@@ -173,6 +175,20 @@ def reserved_output(url: str) -> AbstractContextManager[Lock]:
     refusal = "nothing can be written to the output {url}"
     is_ours = not Folder(url).exists()
     return Lock(url).hold("score a table", refusal, is_ours=is_ours)
+
+
+def note_failure(url: str, text: str) -> bool:
+    """Note in an output why its run has failed; return False if there is such a note.
+
+    The note goes when the run is done. Where there is no output, there is none.
+    """
+    folder = Folder(url)
+    if not folder.exists():
+        return True
+    if folder.exists(FAILURE_NAME):
+        return False
+    write_json(url, FAILURE_NAME, {"text": text})
+    return True
 
 
 def has_file(url: str, name: str) -> bool:

@@ -4,6 +4,7 @@
     {date}              the day of the run, as 2026-11-20
     {date-7d}           days before it; {date+1d}: after it
     {date-7d..date}     each day of a range, both ends included: one text for each
+    {summary}           the path of the summary; in the command of [notify] only
 
 Braces have no other meaning, so a typing error is refused and not taken for the name of a
 file. Values of environment variables are not searched for placeholders again.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -58,8 +59,14 @@ class Placeholders:
     day: datetime.date
     environment: Mapping[str, str]
 
-    def expand(self, text: str) -> list[str]:
+    def expand(self, text: str, later: Collection[str] = ()) -> list[str]:
         """Return ``text`` filled, once for each day of the range in it, ascending.
+
+        Parameters
+        ----------
+        text : str
+        later : collection of str
+            Placeholders that are left as they are.
 
         Raises
         ------
@@ -78,7 +85,10 @@ class Placeholders:
                 f"others as separate paths, in a list."
             )
         days = self._days(ranges[0]) if ranges else [self.day]
-        return [_PLACEHOLDER.sub(partial(self._value, range_day=day), text) for day in days]
+        return [
+            _PLACEHOLDER.sub(partial(self._value, range_day=day, later=later), text)
+            for day in days
+        ]
 
     def expand_variables(self, text: str) -> str:
         """Return ``text`` with environment variables filled in, and days as they are.
@@ -117,7 +127,11 @@ class Placeholders:
             )
         return [first + datetime.timedelta(days=i) for i in range(n_days)]
 
-    def _value(self, match: re.Match[str], range_day: datetime.date) -> str:
+    def _value(
+        self, match: re.Match[str], range_day: datetime.date, later: Collection[str]
+    ) -> str:
+        if match["day"] in later:
+            return match[0]
         if match.lastgroup == "variable":
             return self._variable(match["variable"])
         day = range_day if match.lastgroup == "last" else self._day(match["day"])

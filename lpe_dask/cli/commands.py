@@ -388,10 +388,22 @@ def _execute(
     Returns the exit code: that rows have drifted, if it is asked for, also if that was
     found by an earlier run that has finished.
     """
-    from lpe_dask.batch import Run, read_summary
-    from lpe_dask.forecast import Workload
+    from lpe_dask.cli.notification import check_command, failures_notified
 
     name_run(url_of(job.place))
+    check_command(job)
+    with failures_notified(job):
+        return _do_job(job, workers, overwrite, keep=keep, fail_on_drift=fail_on_drift)
+
+
+def _do_job(
+    job: Any, workers: WorkerChoice, overwrite: bool, *, keep: bool, fail_on_drift: bool
+) -> int:
+    """Do a job, as `_execute` says."""
+    from lpe_dask.batch import Run, read_summary
+    from lpe_dask.cli.notification import notify
+    from lpe_dask.forecast import Workload
+
     fail_on_drift = fail_on_drift and job.score is not None
     if fail_on_drift:
         job = job.with_drift_test()
@@ -408,6 +420,7 @@ def _execute(
         code = drift_code(summary) if fail_on_drift else 0
         numbers = summary_fields(summary) | {"exit_code": code}
         notice(summary_lines(summary, job.place), "run finished", **numbers)
+        notify(job, summary, code)
     if code != 0:
         said = (summary.get("drift") or {}).get("text", "drift was not judged")
         notice(f"--fail-on-drift: {said}", level=logging.WARNING)

@@ -48,7 +48,9 @@ class JsonFormatter(logging.Formatter):
         text = sanitize(super().format(record))
         fields = {"message": text} if text else {}
         content = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat("T", "milliseconds"),
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(
+                "T", "milliseconds"
+            ),
             "level": record.levelname.lower(),
             "event": getattr(record, "event", "log"),
             "run": JsonFormatter.run,

@@ -23,9 +23,7 @@ def echo(text: object, *, err: bool = False) -> None:
     click.echo(sanitize(str(text)), err=err)
 
 
-def notice(
-    text: str, event: str = "log", level: int = logging.INFO, **fields: Any
-) -> None:
+def notice(text: str, event: str = "log", level: int = logging.INFO, **fields: Any) -> None:
     """Log what a command says, on standard error.
 
     Parameters

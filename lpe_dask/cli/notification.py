@@ -1,0 +1,153 @@
+"""Run the command of a job, [notify], when its run has ended with something to look at.
+
+    run --summary, or an error--> event --> command, with LPE_DASK_EVENT in its environment
+
+Arguments of a command may be secrets: no message has them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lpe_dask.cli.messages import sanitize
+from lpe_dask.cli.outcome import (
+    FAILED,
+    INVALID_INPUT,
+    REFIT_REJECTED,
+    end_of,
+    summary_lines,
+)
+from lpe_dask.storage import short_message
+
+if TYPE_CHECKING:
+    from lpe_dask.batch import Job
+
+logger = logging.getLogger(__name__)
+
+#: Seconds after which a command is ended.
+SECONDS = 60.0
+
+#: Most characters of the text in the environment, which systems limit.
+MAX_CHARACTERS = 30_000
+
+#: Verdicts of a drift test that somebody should look at.
+_VERDICTS = ("drift", "invalid input")
+
+
+def check_command(job: Job) -> None:
+    """Raise ValueError if the program of a job's command cannot be run."""
+    if job.notify is not None and shutil.which(job.notify.command[0]) is None:
+        raise ValueError(
+            f"{job.path}, [notify] command: there is no program "
+            f"{job.notify.command[0]!r} on PATH, or at that path, that can be run. Install "
+            f"it, or give its path."
+        )
+
+
+@contextmanager
+def failures_notified(job: Job) -> Iterator[None]:
+    """Notify of an error that leaves the context, unless it may pass or was wanted.
+
+    A run that has started is notified of once, however often it is resumed and fails.
+    """
+    try:
+        yield
+    except BaseException as error:
+        text, code = end_of(error)
+        if job.notify is not None and code in (FAILED, INVALID_INPUT):
+            if code == INVALID_INPUT or _is_first_failure(job, text):
+                _run_command(job, "failure", text, code)
+        raise
+
+
+def notify(job: Job, summary: dict[str, Any], code: int) -> None:
+    """Notify of a run that is done, where there is something to look at."""
+    if job.notify is None or (event := event_of(summary, code)) is None:
+        return
+    listed = [of for of in _patterns(summary) if of["is_new"] is not False]
+    patterns = [f"pattern: {of['text']}, about {of['flagged_rows']} rows" for of in listed]
+    _run_command(
+        job, event, "\n".join([summary_lines(summary, job.place), *patterns]), code
+    )
+
+
+def event_of(summary: dict[str, Any], code: int) -> str | None:
+    """Return what there is to look at in a run that is done; None: nothing.
+
+    "refit rejected", by the exit code; "drift"; or "patterns": flagged rows form a pattern
+    that is new, or that there is no earlier run to compare with, and more rows are flagged
+    than chance explains.
+    """
+    if code == REFIT_REJECTED:
+        return "refit rejected"
+    if (summary.get("drift") or {}).get("verdict") in _VERDICTS:
+        return "drift"
+    is_new = any(of["is_new"] is not False for of in _patterns(summary))
+    return "patterns" if is_new and _is_excess(summary) else None
+
+
+def _patterns(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the patterns among flagged rows; a fit has none."""
+    return list(summary.get("patterns", {}).get("listed", []))
+
+
+def _is_excess(summary: dict[str, Any]) -> bool:
+    """Return whether more rows are flagged than chance explains, if that is known."""
+    at_most, expected = (summary["false_alarms"][key] for key in ("at_most", "expected"))
+    if at_most is not None:
+        return bool(summary["flagged"] > at_most)
+    if expected is None:
+        return True
+    n_measured = summary["rows"] - summary["rows_nan"]
+    return bool(summary["flagged_between"][0] * n_measured > expected)
+
+
+def _is_first_failure(job: Job, text: str) -> bool:
+    """Return whether no failure of a run was notified yet, and take note of this one."""
+    from lpe_dask.batch import note_failure
+
+    try:
+        return job.score is None or note_failure(job.place, sanitize(text))
+    except Exception as error:  # the storage may be why the run has failed
+        logger.warning(
+            "it cannot be noted that a failure was notified, so the next one will be, "
+            "too: %s", short_message(error),
+        )  # fmt: skip
+        return True
+
+
+def _run_command(job: Job, event: str, text: str, code: int) -> None:
+    """Run the command of a job; a warning says if that fails."""
+    assert job.notify is not None
+    summary = sanitize(f"{job.place.rstrip('/')}/_summary.json")
+    command = [part.replace("{summary}", summary) for part in job.notify.command]
+    environment = {
+        "LPE_DASK_EVENT": event,
+        "LPE_DASK_TEXT": sanitize(text)[:MAX_CHARACTERS],
+        "LPE_DASK_EXIT_CODE": str(code),
+    }
+    try:
+        done = subprocess.run(
+            command, env=os.environ | environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        logger.warning("the command of [notify] was ended after %.0f s", SECONDS)
+        return
+    except (OSError, ValueError) as error:
+        logger.warning("the command of [notify] cannot be run: %s", short_message(error))
+        return
+    said = done.stdout.decode(errors="replace").strip()
+    if done.returncode != 0:
+        logger.warning(
+            "the command of [notify] ended with exit code %d: %s",
+            done.returncode, said or "it has printed nothing",
+        )  # fmt: skip
+        return
+    logger.info("notified (%s): %s", event, said or command[0])
