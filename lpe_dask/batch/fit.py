@@ -11,7 +11,7 @@ that the same fit, started again, has the same result.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -72,6 +72,8 @@ class Fit:
         Whether no scale was given, so that the fit says if one is needed.
     confirmed : ConfirmedRows, optional
         Rows of ``nominal`` that are left out, as they are anomalies.
+    run_date : str, optional
+        The day of the run, of a job file.
     """
 
     parameters: dict[str, Any]
@@ -82,6 +84,7 @@ class Fit:
     is_new: bool = False
     advises: bool = False
     confirmed: ConfirmedRows | None = None
+    run_date: str | None = None
 
     @property
     def by(self) -> list[Any]:
@@ -104,7 +107,9 @@ class Fit:
         categorical = self.parameters["categorical"]
         return self.table.categorical_kinds(self.nominal, categorical, len(self.by))
 
-    def execute(self, folder: str) -> Fitted:
+    def execute(
+        self, folder: str, accept: Callable[[Fitted], None] | None = None
+    ) -> Fitted:
         """Fit, save if that was asked for, and return the model; computes.
 
         Parameters
@@ -112,6 +117,8 @@ class Fit:
         folder : str
             URL of a folder for what is measured meanwhile, where the model is not saved;
             the caller holds its lock, and removes it from there at the end.
+        accept : callable, optional
+            Is called with the model before it is saved; if that raises, it is not.
 
         Raises
         ------
@@ -127,6 +134,12 @@ class Fit:
             if self.is_new:
                 check_model_absent(self.url)  # now nobody else makes one
             model = self._fit(self.url)
+            if accept is not None:
+                try:
+                    accept(model)
+                except (ValueError, TypeError):  # which will not be otherwise next time
+                    remove_fits(self.url)
+                    raise
             with input_errors_pass():
                 model = place.write(model, lock)
             with suppress(OSError):  # the model is there
@@ -151,7 +164,7 @@ class Fit:
         """
         try:
             with input_errors_pass():
-                check = check_calibration(model, self._nominal_rows()[0])
+                check = check_calibration(model, self.nominal_rows()[0])
         except ValueError as error:  # the model itself is right
             logger.warning("the calibration could not be checked: %s", error)
             return None
@@ -172,7 +185,7 @@ class Fit:
 
     def _fit(self, folder: str) -> Fitted:
         with input_errors_pass():
-            nominal, sizes = self._nominal_rows()
+            nominal, sizes = self.nominal_rows()
             model = fit_model(
                 self.parameters, nominal, self.checkpoint_url(folder),
                 advises=self.advises, sizes=sizes,
@@ -181,10 +194,10 @@ class Fit:
         n_confirmed = 0 if self.confirmed is None else len(self.confirmed.numbers)
         return replace(
             model, source=self.source, n_confirmed=n_confirmed,
-            confirmed_digest=self.confirmed_digest,
+            confirmed_digest=self.confirmed_digest, run_date=self.run_date,
         )  # fmt: skip
 
-    def _nominal_rows(self) -> tuple[Any, list[int] | None]:
+    def nominal_rows(self) -> tuple[Any, list[int] | None]:
         """Return those to fit, and the sizes of partitions, if known; computes for some."""
         if self.confirmed is None:
             return self.nominal, self.table.known_sizes
@@ -239,7 +252,8 @@ def prepare_fit(job: Job, data: Sequence[str], existing: Existing) -> Fit:
     if is_new and path is not None:
         check_model_absent(path)
     advises = "scale" not in job.lpe_arguments
-    return Fit(parameters, frame, source, table, url, is_new, advises, confirmed)
+    run_date = None if job.date is None else job.date.isoformat()
+    return Fit(parameters, frame, source, table, url, is_new, advises, confirmed, run_date)
 
 
 def source_of(

@@ -8,6 +8,7 @@ Those about arguments of `LPE` are in model/lpe_parameters.py, and checked by `R
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,8 @@ from pydantic.fields import FieldInfo
 
 from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.placeholders import shorten
+from lpe_dask.batch.refit_policy import PATTERN as REFIT_POLICY
+from lpe_dask.batch.refit_policy import RefitPolicy
 from lpe_dask.model import PARAMETERS
 from lpe_dask.tables import CsvOptions, ExcludedColumns, feature_columns
 from lpe_dask.tasks import Workers, seconds_of
@@ -164,15 +167,23 @@ class _ModelSection(Section):
     ----------
     path : str, optional
         Where it is, or is to be saved; None: it is not kept.
-    refit : bool
-        Whether to fit again if there is a model.
+    refit : bool or str
+        Whether to fit again if there is a model; a policy does so after a run, where the
+        old model has scored.
     check_calibration : bool
         Whether to judge the model by nominal rows that are held out.
     """
 
     path: str | None = _key("a path, not empty", '"models/kdd"', pattern=_PATH)
-    refit: bool = _key(_SWITCH, "true", default=False)
+    refit: bool | Annotated[str, Field(pattern=REFIT_POLICY)] = _key(
+        'true, false, "on drift" or "every N days"', '"every 30 days"', default=False
+    )
     check_calibration: bool = _key(_SWITCH, "true", default=False)
+
+    @property
+    def policy(self) -> RefitPolicy | None:
+        """When to fit again, where that is neither always nor never."""
+        return RefitPolicy(self.refit) if isinstance(self.refit, str) else None
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -417,6 +428,8 @@ class Job(Section):
         How CSV files of the job are read.
     path : str
         The file that it was read from; "" if there is none.
+    date : datetime.date, optional
+        The day of the run: that of ``{date}``; None without a file.
     dated_output : DatedOutput, optional
         None if the output has no day in its name.
     has_dated_model : bool
@@ -432,6 +445,7 @@ class Job(Section):
     notify: NotifySection | None = None
     csv: CsvOptions | None = None
     path: str = ""
+    date: datetime.date | None = None
     dated_output: DatedOutput | None = None
     has_dated_model: bool = False
 
@@ -462,7 +476,7 @@ class Job(Section):
         """Why runs are not tested for drift; None if they are."""
         if self.scores_nominal_rows:
             return "rows were scored against each other: their p-values are ranks"
-        if self.model.refit or self.has_dated_model:
+        if self.model.refit is True or self.has_dated_model:
             return "each run has a model of its own (refit, or {date} in what is fitted)"
         if self.path == "" and self.drift is None:
             return "this is a single run: only the runs of a job are compared"
@@ -509,6 +523,8 @@ def conflicts(job: Job) -> Iterator[tuple[str, str, str]]:
         yield "nominal", "", "the model is not saved. Add [score], or a path to [model]."
     if nominal is None and model.refit:
         yield "model", "refit", "there is no [nominal] to fit again. Leave refit out."
+    if model.policy is not None:
+        yield from _conflicts_of_policy(job)
     if nominal is None and model.path is not None:
         for key in sorted(model.given.keys() - {"path", "refit", "alpha", "confidence"}):
             problem = "the model is loaded, and has this. Leave it out, or add [nominal]."
@@ -522,7 +538,7 @@ def conflicts(job: Job) -> Iterator[tuple[str, str, str]]:
         if len(set(values)) > 1:
             problem = f"{key}={values[0]!r}, but [model] has {values[1]!r}. Leave out one."
             yield name, key, problem
-    if job.drift is not None and (model.refit or job.has_dated_model):
+    if job.drift is not None and (model.refit is True or job.has_dated_model):
         yield (
             "drift",
             "",
@@ -532,6 +548,25 @@ def conflicts(job: Job) -> Iterator[tuple[str, str, str]]:
         yield from (("csv", *conflict) for conflict in job.csv.conflicts())
     if job.cluster is not None:
         yield from (("cluster", *conflict) for conflict in job.cluster.conflicts())
+
+
+def _conflicts_of_policy(job: Job) -> Iterator[tuple[str, str, str]]:
+    refit = f"refit={job.model.refit!r}"
+    if job.model.path is None:
+        problem = f"{refit} replaces a saved model. Add path, or leave refit out."
+        yield "model", "refit", problem
+    if job.score is None:
+        problem = (
+            f"{refit} judges a new model by the rows of [score]. Add it, or give "
+            f"refit=true."
+        )
+        yield "model", "refit", problem
+    if job.has_dated_model and job.model.path is not None:
+        problem = (
+            f"{refit} replaces one model, but each day has its own ({{date}} in path). "
+            f"Leave one of them out."
+        )
+        yield "model", "refit", problem
 
 
 def _conflicts_of_columns(job: Job) -> Iterator[tuple[str, str, str]]:

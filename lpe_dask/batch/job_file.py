@@ -76,6 +76,7 @@ def read_job(
     fitted = tables.get("model", {}).get("path", tables.get("nominal", {}).get("data", ""))
     known: dict[str, Any] = {
         "path": problems.path,
+        "date": day,
         "has_dated_model": "{date" in f"{fitted}",
     }
     if job.score is not None:

@@ -2,9 +2,9 @@
 
 `_summary.json` --metrics_text--> OUT/_metrics.prom
 
-Gauges without time stamps are the same in OpenMetrics and in the older format of Prometheus,
-which the textfile collector of node_exporter and the Pushgateway read. What is not known has
-no line.
+Gauges without time stamps are the same in OpenMetrics and in the older format of
+Prometheus, which the textfile collector of node_exporter and the Pushgateway read. What is
+not known has no line.
 """
 
 from __future__ import annotations
@@ -85,11 +85,10 @@ class _Registry(NamedTuple):
 
 def _gauges(summary: Mapping[str, Any]) -> Iterator[_Gauge]:
     drift, alarms, listed = (summary[key] for key in ("drift", "false_alarms", "patterns"))
-    finished = datetime.fromisoformat(summary["finished"]).timestamp()
-    created = summary.get("model_created")
-    age = (
-        None if created is None else finished - datetime.fromisoformat(created).timestamp()
-    )
+    finished, created = summary["finished"], summary.get("model_created")
+    finished_at, age = datetime.fromisoformat(finished), None
+    if created is not None:
+        age = (finished_at - datetime.fromisoformat(created)).total_seconds()
     for name, text, value in (
         ("rows", "Rows of the run.", summary["rows"]),
         ("rows_without_p_value", "Rows without a p-value.", summary["rows_nan"]),
@@ -101,7 +100,11 @@ def _gauges(summary: Mapping[str, Any]) -> Iterator[_Gauge]:
         ("run_seconds", "Time of the run.", summary["seconds"]),
         ("worker_peak_bytes", "Most memory of a worker.", summary["peak_worker_bytes"]),
         ("model_age_seconds", "Age of the model when the run finished.", age),
-        ("run_finished_timestamp_seconds", "When the run finished.", finished),
+        (
+            "run_finished_timestamp_seconds",
+            "When the run finished.",
+            finished_at.timestamp(),
+        ),
     ):
         yield _Gauge(name, text, {"": value})
     verdict = drift["verdict"] or NOT_TESTED

@@ -16,20 +16,23 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from lpe_dask.batch.errors import JobKeyError
 from lpe_dask.batch.fit import Existing, Fit, prepare_fit
 from lpe_dask.batch.inputs import paths_of
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.job_file import errors_with_location
 from lpe_dask.batch.output import remove_fits
+from lpe_dask.batch.refit import Refit
 from lpe_dask.batch.scoring import execute_scoring, tidy_scoring
 from lpe_dask.batch.scoring_plan import Scoring, prepare_scoring
-from lpe_dask.batch.summary import model_summary
+from lpe_dask.batch.summary import model_summary, read_summary
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import (
     GROUP_PARAMETERS,
     SEARCH_PARAMETERS,
     Fitted,
     ModelFolder,
+    ParameterError,
     checked_parameters,
 )
 from lpe_dask.storage import Lock, redact
@@ -54,12 +57,15 @@ class Run:
         If it exists already; None: it is the result of ``fit``.
     scoring : Scoring, optional
         None: nothing is to be scored.
+    refit : Refit, optional
+        What may follow, if the job has a policy, and a model.
     """
 
     job: Job
     fit: Fit | None
     model: Fitted | None
     scoring: Scoring | None
+    refit: Refit | None = None
 
     @classmethod
     def prepare(cls, job: Job, existing: Existing = "keep") -> Run:
@@ -75,12 +81,18 @@ class Run:
             data = paths_of(job.score.data, job.csv)
             fit, model = _load_or_prepare_model(job, data, existing)
             _check_drift_test_possible(job, fit, model)
-            return cls(job, fit, model, prepare_scoring(job, data, fit, model, existing))
+            scoring = prepare_scoring(job, data, fit, model, existing)
+            refit = None
+            if job.model.policy is not None and model is not None:
+                refit = Refit(job.model.policy, model, fit, scoring)
+            return cls(job, fit, model, scoring, refit)
 
     def is_finished(self) -> bool:
         """Return whether nothing is left to do; then call `clean_up`, to do the job."""
         scoring = self.scoring
-        return self.model is not None if scoring is None else scoring.is_finished()
+        if scoring is None:
+            return self.model is not None
+        return scoring.is_finished() and not self._is_refit_pending()
 
     def clean_up(self) -> None:
         """Do what a run has left that died when all results were there; raises nothing."""
@@ -114,6 +126,9 @@ class Run:
         """Do both steps, as far as the job has them, and return the summary."""
         steps = Steps()
         model, fit, scoring = self.model, self.fit, self.scoring
+        if self._is_refit_pending():
+            assert scoring is not None
+            return self._refitted(read_summary(scoring.output), lock)
         if scoring is not None and scoring.overwrite:
             remove_fits(scoring.output)
         if model is None:
@@ -128,9 +143,20 @@ class Run:
                 check = fit.calibration_check(model)
         if scoring is not None:
             assert lock is not None
-            return execute_scoring(scoring, model, check, lock, steps)
+            describe_refit = None if self.refit is None else self.refit.section
+            summary = execute_scoring(scoring, model, check, lock, steps, describe_refit)
+            return self._refitted(summary, lock)
         summary = model_summary(model, check, steps.seconds)
         return {"model": redact(ModelFolder(self.job.place).url)} | summary
+
+    def _is_refit_pending(self) -> bool:
+        return self.refit is not None and self.refit.is_pending()
+
+    def _refitted(self, summary: dict[str, Any], lock: Lock | None) -> dict[str, Any]:
+        if self.refit is None:
+            return summary
+        assert lock is not None
+        return self.refit.execute(summary, lock)
 
 
 def _load_or_prepare_model(
@@ -140,14 +166,17 @@ def _load_or_prepare_model(
 
     The rows to score, ``data``, are the nominal ones, too, if there are no others.
     """
-    path, refit = job.model.path, job.model.refit
+    path, refit, policy = job.model.path, job.model.refit is True, job.model.policy
     if job.nominal is None and path is not None:
         return None, ModelFolder(path).load()
     stored = ModelFolder(path).source() if path is not None and existing == "keep" else None
     try:
         fit = prepare_fit(job, data, existing)
-    except FileNotFoundError as error:
-        if path is None or stored is None or refit:
+    except (OSError, ValueError, TypeError) as error:
+        is_missing = isinstance(error, FileNotFoundError)
+        is_of_rows = not isinstance(error, JobKeyError | ParameterError)
+        can_score = is_missing or (policy is not None and is_of_rows)
+        if path is None or stored is None or refit or not can_score:
             raise
         logger.warning("the model at %s is used as it is: %s", redact(path), error)
         return None, ModelFolder(path).load()
@@ -163,6 +192,8 @@ def _load_or_prepare_model(
         return fit, None
     if stored != fit.source or not has_alpha:
         _check_parameters_match(model, job, fit)
+        if policy is not None:
+            return fit, model
         logger.info(
             "the model at %s is used as it is; %s have changed since it was fitted (refit "
             "= true fits it again)", redact(path), _possibly_changed(model, fit),

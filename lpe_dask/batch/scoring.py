@@ -57,6 +57,7 @@ def execute_scoring(
     check: dict[str, Any] | None,
     lock: Lock,
     steps: Steps,
+    describe_refit: Callable[[dict[str, Any], int], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Measure and write what is to be scored, and return the summary.
 
@@ -70,6 +71,8 @@ def execute_scoring(
         As `Scoring.reserved` gives it.
     steps : Steps
         Of the run so far.
+    describe_refit : callable, optional
+        As `batch.refit.Refit.section`; None: the job has no policy.
     """
     alpha, fdr = scoring.made_from.settings["alpha"], scoring.fdr
     if fdr is None:
@@ -125,14 +128,23 @@ def execute_scoring(
             "output_template": scoring.output_template,
             "model": None if path is None else redact(ModelFolder(path).url),
             "planned_worker_bytes": planned,
+            "refit": None,
         }
+        if describe_refit is not None:
+            n_measured = summary["rows"] - summary["rows_nan"]
+            summary["refit"] = describe_refit(summary["drift"], n_measured)
         lock.verify()
-        output.write_json(scoring.output, output.SUMMARY_NAME, summary, indent=2)
-        output.remove_temporary(scoring.output)
+        publish(scoring, summary)
+    return summary
+
+
+def publish(scoring: Scoring, summary: dict[str, Any]) -> None:
+    """Write the summary, by which the output is complete, and what is made from it."""
+    output.write_json(scoring.output, output.SUMMARY_NAME, summary, indent=2)
+    output.remove_temporary(scoring.output)
     make_metrics(scoring.output)
     if scoring.given.report:
         make_page(scoring.output)
-    return summary
 
 
 def tidy_scoring(scoring: Scoring) -> None:

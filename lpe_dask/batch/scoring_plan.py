@@ -115,10 +115,11 @@ class Scoring:
     def is_finished(self) -> bool:
         """Return whether the output exists already, made from the same input.
 
-        Other versions may have made it, from other partitions.
+        Other versions may have made it, from other partitions; where a policy replaces the
+        model, an earlier model, too.
         """
         earlier = read_fingerprint(self.output)
-        if self.overwrite or earlier is None or not self.made_from.same_input(earlier):
+        if self.overwrite or earlier is None or not self._has_same_input(earlier):
             return False
         if self.folder("", earlier).missing():
             return False
@@ -146,11 +147,16 @@ class Scoring:
         earlier = read_fingerprint(self.output)
         if earlier is None:
             self.refuse("exists")
-        elif not self.can_resume(earlier):
+        elif not self.can_resume(earlier) and not self._has_same_input(earlier):
             differences = self.made_from.differences(earlier)
             self.refuse(
                 f"exists, and was written by another run, which differs in: {differences}"
             )
+
+    def _has_same_input(self, earlier: Fingerprint) -> bool:
+        """Return whether an output is of the same rows, columns and levels."""
+        replaced = () if self.job.model.policy is None else ("model",)
+        return self.made_from.same_input(earlier, but=replaced)
 
     def can_resume(self, earlier: Fingerprint) -> bool:
         """Return whether an output is that of this run, or begun from other input files.

@@ -47,10 +47,9 @@ class JsonFormatter(logging.Formatter):
         # The text of an exception is part of the message, as elsewhere.
         text = sanitize(super().format(record))
         fields = {"message": text} if text else {}
+        time = datetime.fromtimestamp(record.created, UTC)
         content = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(
-                "T", "milliseconds"
-            ),
+            "time": time.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": getattr(record, "event", "log"),
             "run": JsonFormatter.run,

@@ -60,9 +60,10 @@ def failures_notified(job: Job) -> Iterator[None]:
         yield
     except BaseException as error:
         text, code = end_of(error)
-        if job.notify is not None and code in (FAILED, INVALID_INPUT):
-            if code == INVALID_INPUT or _is_first_failure(job, text):
-                _run_command(job, "failure", text, code)
+        if job.notify is not None and (
+            code == INVALID_INPUT or (code == FAILED and _is_first_failure(job, text))
+        ):
+            _run_command(job, "failure", text, code)
         raise
 
 
@@ -70,11 +71,15 @@ def notify(job: Job, summary: dict[str, Any], code: int) -> None:
     """Notify of a run that is done, where there is something to look at."""
     if job.notify is None or (event := event_of(summary, code)) is None:
         return
-    listed = [of for of in _patterns(summary) if of["is_new"] is not False]
-    patterns = [f"pattern: {of['text']}, about {of['flagged_rows']} rows" for of in listed]
-    _run_command(
-        job, event, "\n".join([summary_lines(summary, job.place), *patterns]), code
-    )
+    lines = [
+        summary_lines(summary, job.place),
+        *(
+            f"pattern: {of['text']}, about {of['flagged_rows']} rows"
+            for of in _patterns(summary)
+            if of["is_new"] is not False
+        ),
+    ]
+    _run_command(job, event, "\n".join(lines), code)
 
 
 def event_of(summary: dict[str, Any], code: int) -> str | None:

@@ -131,7 +131,7 @@ def summary_lines(summary: dict[str, Any], place: str) -> str:
 
 
 def summary_fields(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a run that a line for machines has, with the keys of `summary`."""
+    """Return the numbers of a run for machines, with the keys of ``summary``."""
     keys = "rows rows_nan flagged flagged_share written_rows nominal_rows seconds"
     numbers = {key: summary[key] for key in keys.split() if key in summary}
     drift = {"verdict": summary["drift"]["verdict"]} if "drift" in summary else {}

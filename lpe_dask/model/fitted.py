@@ -139,9 +139,10 @@ class Fitted:
     confirmed_digest : str, optional
         Identifies these rows; None: there were none.
     created : str, optional
-        When it was fitted, in UTC, as 2026-11-20T05:03:11+00:00; None: a release has saved it that did not write that.
+        When it was fitted, in UTC, as 2026-11-20T05:03:11+00:00; None: it was saved by a
+        release that did not write that.
     run_date : str, optional
-        The day of the run of a job that has fitted it, that of ``{date}``, as 2026-11-20.
+        The day of the run that has fitted it, that of ``{date}``, as 2026-11-20.
     checksum : str, optional
         Identifies what it says of rows, if it is saved: the same wherever and whenever the
         same was fitted and saved.

@@ -66,6 +66,9 @@ FORMAT: Final = 1
 MANIFEST_NAME = "manifest.json"
 CALIBRATION_NAME, NOMINAL_NAME = "calibration.parquet", "nominal.parquet"
 
+#: Name of the manifest of the model that was replaced last.
+PREVIOUS_NAME = "_previous.json"
+
 #: Name of the folder with the files of a model of all groups together.
 POOL_NAME = "pool"
 
@@ -424,6 +427,14 @@ def write_manifest(manifest: Manifest, url: str) -> str:
     Manifest.model_validate_json(json.dumps(content))
     Folder(url).write(MANIFEST_NAME, encoded)
     return _checksum(content)
+
+
+def keep_manifest(url: str) -> None:
+    """Copy the manifest of a model that is about to be replaced."""
+    folder = Folder(url)
+    text = folder.read(MANIFEST_NAME, MAX_BYTES)
+    if text is not None:
+        folder.write(PREVIOUS_NAME, text)
 
 
 def read_manifest(url: str) -> Manifest:

@@ -4,7 +4,8 @@
 
 The manifest is replaced by one move, after all else is written: a reader sees the old
 model or the new one, never half of one. The files of the model that was replaced stay until
-the next time, for those who read it at the moment.
+the next time, for those who read it at the moment; so does its manifest, as _previous.json,
+for those who want it back.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from lpe_dask.model.persistence.manifest import (
     POOL_NAME,
     FileEntry,
     Manifest,
+    keep_manifest,
     read_manifest,
     write_manifest,
 )
@@ -70,6 +72,8 @@ def write_model(fitted: Fitted, lock: Lock) -> Fitted:
         manifest = _written(fitted, data, f"{url}/{data}")
         replaced = _data_folder(url)
         lock.verify()
+        if replaced is not None:
+            keep_manifest(url)
         checksum = write_manifest(manifest, url)
     except BaseException:
         with suppress(Exception):  # the next save tidies up
