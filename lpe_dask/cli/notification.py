@@ -36,6 +36,10 @@ SECONDS = 60.0
 #: Most characters of the text in the environment, which systems limit.
 MAX_CHARACTERS = 30_000
 
+#: How many times as many rows as are expected by chance it may explain, where no bound is
+#: known.
+UNKNOWN_BOUND = 2.0
+
 #: Verdicts of a drift test that somebody should look at.
 _VERDICTS = ("drift", "invalid input")
 
@@ -71,46 +75,34 @@ def notify(job: Job, summary: dict[str, Any], code: int) -> None:
     """Notify of a run that is done, where there is something to look at."""
     if job.notify is None or (event := event_of(summary, code)) is None:
         return
-    lines = [
-        summary_lines(summary, job.place),
-        *(
-            f"pattern: {of['text']}, about {of['flagged_rows']} rows"
-            for of in _patterns(summary)
-            if of["is_new"] is not False
-        ),
-    ]
+    lines = [summary_lines(summary, job.place)]
+    for of in _new_patterns(summary):
+        lines.append(f"pattern: {of['text']}, about {of['flagged_rows']} rows")
     _run_command(job, event, "\n".join(lines), code)
 
 
 def event_of(summary: dict[str, Any], code: int) -> str | None:
     """Return what there is to look at in a run that is done; None: nothing.
 
-    "refit rejected", by the exit code; "drift"; or "patterns": flagged rows form a pattern
-    that is new, or that there is no earlier run to compare with, and more rows are flagged
-    than chance explains.
+    "refit rejected", by the exit code; "drift"; or "patterns": those that are new, or that
+    there is no earlier run to compare with, have more flagged rows than chance explains.
     """
     if code == REFIT_REJECTED:
         return "refit rejected"
-    if (summary.get("drift") or {}).get("verdict") in _VERDICTS:
+    if "drift" not in summary:  # of a fit
+        return None
+    if summary["drift"]["verdict"] in _VERDICTS:
         return "drift"
-    is_new = any(of["is_new"] is not False for of in _patterns(summary))
-    return "patterns" if is_new and _is_excess(summary) else None
-
-
-def _patterns(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the patterns among flagged rows; a fit has none."""
-    return list(summary.get("patterns", {}).get("listed", []))
-
-
-def _is_excess(summary: dict[str, Any]) -> bool:
-    """Return whether more rows are flagged than chance explains, if that is known."""
     at_most, expected = (summary["false_alarms"][key] for key in ("at_most", "expected"))
-    if at_most is not None:
-        return bool(summary["flagged"] > at_most)
-    if expected is None:
-        return True
-    n_measured = summary["rows"] - summary["rows_nan"]
-    return bool(summary["flagged_between"][0] * n_measured > expected)
+    by_chance = at_most if at_most is not None else UNKNOWN_BOUND * (expected or 0)
+    n_new = sum(of["flagged_rows"] for of in _new_patterns(summary))
+    return "patterns" if n_new > by_chance else None
+
+
+def _new_patterns(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the patterns that are not known to be old; a fit has none."""
+    listed = summary.get("patterns", {}).get("listed", [])
+    return [of for of in listed if of["is_new"] is not False]
 
 
 def _is_first_failure(job: Job, text: str) -> bool:

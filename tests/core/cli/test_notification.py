@@ -246,13 +246,16 @@ def test_run__of_a_fit_notifies_of_its_failure_alone():
     assert [of["LPE_DASK_EVENT"] for _, of in notified()] == ["failure"]
 
 
-def summary(flagged=10, is_new=True, verdict=None, **alarms):
+def summary(n_rows=10, is_new=True, verdict=None, **alarms):
     known = {"at_most": None, "expected": None} | alarms
+    listed = [
+        {"is_new": False, "flagged_rows": 99},
+        {"is_new": is_new, "flagged_rows": n_rows - 1},
+        {"is_new": is_new, "flagged_rows": 1},
+    ]
     return {
-        "rows": 1000, "rows_nan": 0, "flagged": flagged,
-        "flagged_between": [flagged / 2000, flagged / 500],
         "drift": {"verdict": verdict}, "false_alarms": known,
-        "patterns": {"listed": [{"is_new": False}, {"is_new": is_new}]},
+        "patterns": {"listed": listed},
     }  # fmt: skip
 
 
@@ -264,6 +267,7 @@ def summary(flagged=10, is_new=True, verdict=None, **alarms):
         (summary(is_new=False), None),
         (summary(at_most=9, expected=100), "patterns"),
         (summary(at_most=10, expected=1), None),
+        (summary(at_most=0), "patterns"),
         (summary(expected=4.9), "patterns"),
         (summary(expected=5), None),
         (summary(verdict="drift", is_new=False), "drift"),
