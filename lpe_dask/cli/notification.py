@@ -75,9 +75,11 @@ def notify(job: Job, summary: dict[str, Any], code: int) -> None:
     """Notify of a run that is done, where there is something to look at."""
     if job.notify is None or (event := event_of(summary, code)) is None:
         return
-    lines = [summary_lines(summary, job.place)]
-    for of in _new_patterns(summary):
-        lines.append(f"pattern: {of['text']}, about {of['flagged_rows']} rows")
+    patterns = [
+        f"pattern: {of['text']}, about {of['flagged_rows']} rows"
+        for of in _new_patterns(summary)
+    ]
+    lines = [summary_lines(summary, job.place), *patterns]
     _run_command(job, event, "\n".join(lines), code)
 
 
