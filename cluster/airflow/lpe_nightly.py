@@ -1,8 +1,8 @@
 """Score the logs of a day with Airflow: one task, whose next try resumes the run.
 
 Copy it to the folder of DAGs. The environment of the tasks has LPE_JOB, the path of a job
-file, and what that needs. With LPE_SCHEDULER, the address of a Dask scheduler, its workers do
-the work, and otherwise threads of the task.
+file, and what that needs. With LPE_SCHEDULER, the address of a Dask scheduler, its workers
+do the work, and otherwise threads of the task.
 """
 
 import os

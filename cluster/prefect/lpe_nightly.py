@@ -3,8 +3,8 @@
     LPE_JOB=cluster/local/nightly.toml python cluster/prefect/lpe_nightly.py [2026-11-20]
 
 With a day it runs the flow once, and without one it serves the flow, each morning. With
-LPE_SCHEDULER, the address of a Dask scheduler, its workers do the work, and otherwise threads
-of this process.
+LPE_SCHEDULER, the address of a Dask scheduler, its workers do the work, and otherwise
+threads of this process.
 """
 
 import datetime

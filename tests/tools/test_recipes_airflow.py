@@ -1,7 +1,7 @@
 """cluster/airflow/: the task of the DAG, in Airflow if it is installed, else as a function.
 
 ``pip install apache-airflow`` is in none of the project's extras. Without it, a stand-in
-takes the place of the decorators, which shows what the function does and nothing of Airflow.
+takes the place of the decorators: that shows what the function does, and nothing of Airflow.
 """
 
 import datetime
@@ -79,10 +79,9 @@ def recipe(monkeypatch):
     sdk, errors = ModuleType("airflow.sdk"), ModuleType("airflow.sdk.exceptions")
     sdk.task, sdk.dag = decorator("task"), decorator("dag")
     errors.AirflowFailException = FinalError
-    for name, module in {
-        "airflow": ModuleType("airflow"), "airflow.sdk": sdk, "airflow.sdk.exceptions": errors,
-    }.items():  # fmt: skip
-        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "airflow", ModuleType("airflow"))
+    monkeypatch.setitem(sys.modules, "airflow.sdk", sdk)
+    monkeypatch.setitem(sys.modules, "airflow.sdk.exceptions", errors)
     path = CLUSTER / "airflow" / "lpe_nightly.py"
     spec = importlib.util.spec_from_file_location("lpe_nightly", path)
     module = importlib.util.module_from_spec(spec)
