@@ -1,7 +1,7 @@
 """cluster/airflow/: the task of the DAG, in Airflow if it is installed, else as a function.
 
 ``pip install apache-airflow`` is in none of the project's extras. Without it, a stand-in
-takes the place of the decorators: that shows what the function does, and nothing of Airflow.
+takes the place of the decorators: that shows what the function does, nothing of Airflow.
 """
 
 import datetime
