@@ -34,7 +34,8 @@ MODEL = 'path = "{place}/model"'
 
 #: What a summary says that is not the same each time.
 OF_THE_RUN = {
-    "seconds", "seconds_by_step", "finished", "peak_worker_bytes", "planned_worker_bytes"
+    "seconds", "seconds_by_step", "finished", "model_created", "peak_worker_bytes",
+    "planned_worker_bytes",
 }  # fmt: skip
 
 

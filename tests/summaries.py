@@ -66,6 +66,8 @@ def ordinary(n_rows: int = 4, n_columns: int = 5, n_runs: int = 6) -> dict[str, 
             },
         },
         "output": "file:///out/2026-11-25", "model": "file:///out/model",
+        "model_checksum": "0123456789abcdef" * 4,
+        "model_created": "2026-10-25T02:03:04+00:00", "refit": None,
         "reasons": {
             "n_columns": n_columns, "n_private_columns": 1,
             "private_columns": ["name"],
@@ -95,7 +97,25 @@ def drifting() -> dict[str, Any]:
     }  # fmt: skip
     for run in drift["state"]["runs"][-2:]:
         run |= {"verdict": "drift", "log10_evidence": 7.25, "shift": 0.041}
-    return summary
+    return summary | {"refit": of_refit()}
+
+
+def of_refit() -> dict[str, Any]:
+    """What a summary says of a new model that was rejected."""
+    old = {
+        "checksum": "0123456789abcdef" * 4, "created": "2026-10-25T02:03:04+00:00",
+        "run_date": "2026-10-25", "nominal_rows": 20_000,
+    }  # fmt: skip
+    return {
+        "policy": "on drift", "due": "drift: 1.23% have p <= 0.01.", "outcome": "rejected",
+        "reason": "it would flag 40.00% of the rows of this run", "old": old,
+        "new": old | {
+            "checksum": None, "run_date": "2026-11-25", "nominal_rows": 21_000,
+            "calibration_check": {"holds": True}, "flagged": 40_000, "flagged_share": 0.4,
+            "flagged_between": [0.39, 0.41], "most_flagged_share": 0.0625,
+        },
+        "nominal_flagged_by_old": 321, "seconds": 17.5,
+    }  # fmt: skip
 
 
 def invalid() -> dict[str, Any]:
@@ -194,7 +214,12 @@ def hostile(n_rows: int = 50, n_columns: int = 20, n_runs: int = 200) -> dict[st
     everything = dict(zip(map(nasty, range(9)), map(nasty, range(1, 10)), strict=True))
     summary["drift"]["text"] = "fits: " + nasty(0) + nasty(7)
     summary["reasons"]["private_columns"] = list(NASTY)
+    refit = of_refit() | {
+        name: nasty(i) for i, name in enumerate(("policy", "due", "reason"))
+    }
+    refit["old"] = dict.fromkeys(refit["old"], nasty(0))
     return summary | {
+        "refit": refit, "model_created": nasty(3), "model_checksum": nasty(2),
         "output": nasty(6) + nasty(0), "parameters": everything | {"list": list(NASTY)},
         "versions": everything, "finished": nasty(0), "rows": 10**8,
         "seconds_by_step": dict.fromkeys(NASTY, 1.5),

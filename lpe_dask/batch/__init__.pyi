@@ -9,6 +9,7 @@ from .job import Job as Job
 from .output import note_failure as note_failure
 from .page import report as report
 from .patterns import read_patterns as read_patterns
+from .placeholders import MAX_RANGE_DAYS as MAX_RANGE_DAYS
 from .reason_texts import reasons_text as reasons_text
 from .resume import next_job as next_job
 from .runs import Run as Run

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -59,12 +59,9 @@ class Fingerprint:
         """Tells this run from others."""
         return digest(self.content())
 
-    def same_input(self, other: Fingerprint, but: Sequence[str] = ()) -> bool:
-        """Return whether both are the same except for how the input was partitioned.
-
-        And except for the settings ``but``.
-        """
-        cut = ("n_parts", "versions", *but)
+    def same_input(self, other: Fingerprint) -> bool:
+        """Return whether both are the same except for how the input was partitioned."""
+        cut = ("n_parts", "versions")
         own, others = (
             {name: value for name, value in settings.items() if name not in cut}
             for settings in (self.settings, other.settings)

@@ -35,7 +35,7 @@ from lpe_dask.model import (
     fit_model,
     learned_components,
 )
-from lpe_dask.storage import redact
+from lpe_dask.storage import Folder, redact
 from lpe_dask.tables import (
     ExclusionError,
     FileTable,
@@ -182,6 +182,10 @@ class Fit:
         """
         name = digest([self.source, metadata.version("lpe_dask")])
         return f"{folder}/_fit-{name}"
+
+    def is_begun(self, folder: str) -> bool:
+        """Return whether some rows are measured already; ``folder`` as in `execute`."""
+        return bool(Folder(self.checkpoint_url(self.url or folder)).names())
 
     def _fit(self, folder: str) -> Fitted:
         with input_errors_pass():

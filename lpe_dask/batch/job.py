@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from dask.utils import parse_bytes
 from pydantic import (
@@ -293,9 +293,14 @@ class ClusterSection(Section):
         Bytes of each.
     give_up_after : float, optional
         Seconds without a finished task after which the run ends; None: never.
+    finish_within : float, optional
+        Seconds from the start of a run in which it is to be done; None: it may take any.
     dashboard : bool
         Whether a cluster that is started has one.
     """
+
+    #: Keys that are about the run, and not about its workers.
+    RUN_KEYS: ClassVar[tuple[str, ...]] = ("give_up_after", "finish_within")
 
     scheduler: str | None = _key(
         'the address of a scheduler, or "threads"',
@@ -313,6 +318,9 @@ class ClusterSection(Section):
     threads: int | None = _key(_WHOLE, "1", ge=1)
     give_up_after: Annotated[float | None, BeforeValidator(_as_seconds)] = _key(
         "a time above 0, as a text with its unit or in seconds", '"30min"', gt=0
+    )
+    finish_within: Annotated[float | None, BeforeValidator(_as_seconds)] = _key(
+        "a time above 0, as a text with its unit or in seconds", '"2h"', gt=0
     )
     dashboard: bool = _key(_SWITCH, "true", default=False)
 
@@ -349,7 +357,7 @@ class ClusterSection(Section):
             Returns the name of a key for a message.
         """
         joined = [key for key in ("scheduler", "scheduler_file") if key in self.given]
-        idle = [key for key in self.given if key not in (*joined, "give_up_after")]
+        idle = [key for key in self.given if key not in (*joined, *self.RUN_KEYS)]
         names = [*map(spell, joined)]
         if len(joined) > 1:
             yield joined[1], f"{' and '.join(names)} name one each. Leave out one of them."

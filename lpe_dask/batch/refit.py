@@ -128,8 +128,9 @@ class Refit:
             return _rejected("the nominal rows cannot be read: see the warning above")
         if self.model.checksum != summary["refit"]["old"]["checksum"]:
             # Who replaced it: the same run, which then died, or another one?
-            is_own = self.model.source == fit.source
-            return {"outcome": SWAPPED if is_own else SUPERSEDED, "reason": None}
+            if self.model.source != fit.source:
+                return {"outcome": SUPERSEDED, "reason": None}
+            return _swapped(summary["refit"]["new"], self.model)
         if self.model.source == fit.source:
             return {"outcome": UNCHANGED, "reason": "the nominal rows are the same"}
 
@@ -142,10 +143,11 @@ class Refit:
 
         try:
             model = fit.execute("", accept)
+        except RejectedModelError as error:
+            return _rejected(str(error))
         except (ValueError, TypeError, MemoryError, NotImplementedError) as error:
             return _rejected(short_message(error))
-        new = summary["refit"]["new"] | _described(model)
-        return {"outcome": SWAPPED, "reason": None, "new": new}
+        return _swapped(summary["refit"]["new"], model)
 
     @eager_scope()
     def _judged(self, model: Fitted, fit: Fit) -> dict[str, Any]:
@@ -208,6 +210,11 @@ def _described(model: Fitted) -> dict[str, Any]:
         "checksum": model.checksum, "created": model.created, "run_date": model.run_date,
         "nominal_rows": model.n_samples,
     }  # fmt: skip
+
+
+def _swapped(judged: Mapping[str, Any], model: Fitted) -> dict[str, Any]:
+    new = {**judged, **_described(model)}
+    return {"outcome": SWAPPED, "reason": None, "new": new}
 
 
 def _rejected(reason: str) -> dict[str, Any]:

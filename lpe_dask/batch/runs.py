@@ -94,6 +94,14 @@ class Run:
             return self.model is not None
         return scoring.is_finished() and not self._is_refit_pending()
 
+    def is_begun(self) -> bool:
+        """Return whether an interrupted run may have done a part of it."""
+        if self.scoring is not None and self.scoring.is_begun():
+            return True
+        if self.model is not None or self.fit is None:
+            return False
+        return self.fit.is_begun("" if self.scoring is None else self.scoring.output)
+
     def clean_up(self) -> None:
         """Do what a run has left that died when all results were there; raises nothing."""
         if self.fit is not None and self.model is not None:
@@ -191,6 +199,12 @@ def _load_or_prepare_model(
     if refit and not has_alpha:
         return fit, None
     if stored != fit.source or not has_alpha:
+        if policy is not None and model.columns not in (None, fit.columns):
+            logger.warning(
+                "the model at %s is used as it is: the nominal rows have columns %s "
+                "instead of %s", redact(path), fit.columns, model.columns,
+            )  # fmt: skip
+            return None, model
         _check_parameters_match(model, job, fit)
         if policy is not None:
             return fit, model

@@ -119,12 +119,19 @@ class Scoring:
         model, an earlier model, too.
         """
         earlier = read_fingerprint(self.output)
-        if self.overwrite or earlier is None or not self._has_same_input(earlier):
+        if self.overwrite or earlier is None:
+            return False
+        if not self.made_from.same_input(self._with_this_model(earlier)):
             return False
         if self.folder("", earlier).missing():
             return False
         names = [output.SUMMARY_NAME, *text_output.names_of(self.given.format)]
         return all(map(Folder(self.output).exists, names))
+
+    def is_begun(self) -> bool:
+        """Return whether the output has been begun, and is gone on with."""
+        earlier = None if self.overwrite else read_fingerprint(self.output)
+        return earlier is not None and self.can_resume(earlier)
 
     @contextmanager
     def reserved(self) -> Iterator[Lock]:
@@ -147,16 +154,18 @@ class Scoring:
         earlier = read_fingerprint(self.output)
         if earlier is None:
             self.refuse("exists")
-        elif not self.can_resume(earlier) and not self._has_same_input(earlier):
+        elif not self.can_resume(self._with_this_model(earlier)):
             differences = self.made_from.differences(earlier)
             self.refuse(
                 f"exists, and was written by another run, which differs in: {differences}"
             )
 
-    def _has_same_input(self, earlier: Fingerprint) -> bool:
-        """Return whether an output is of the same rows, columns and levels."""
-        replaced = () if self.job.model.policy is None else ("model",)
-        return self.made_from.same_input(earlier, but=replaced)
+    def _with_this_model(self, earlier: Fingerprint) -> Fingerprint:
+        """Return the fingerprint of an output as if no policy had replaced the model."""
+        if self.job.model.policy is None:
+            return earlier
+        model = {"model": self.made_from.settings["model"]}
+        return Fingerprint(earlier.data, earlier.settings | model)
 
     def can_resume(self, earlier: Fingerprint) -> bool:
         """Return whether an output is that of this run, or begun from other input files.

@@ -47,11 +47,14 @@ def read_status(output: str) -> Status:
         return Status("running", f"{_progress(folder)} By {who}.")
     if (content := folder.read(SUMMARY_NAME)) is not None:
         summary = json.loads(content)
-        return Status(
-            "done",
+        text = (
             f"{summary['rows']} rows are scored, {summary['flagged']} of them flagged, in "
-            f"{summary['seconds']:.1f} s.",
+            f"{summary['seconds']:.1f} s."
         )
+        if (summary.get("refit") or {}).get("outcome") == "pending":
+            more = "A new model is due: start the same run again to resume."
+            return Status("interrupted", f"{text} {more}")
+        return Status("done", text)
     if not folder.names() or (has_content(output) and read_fingerprint(output) is None):
         raise FileNotFoundError(
             f"there is no output of a run at {output}. Give the folder that was named by "

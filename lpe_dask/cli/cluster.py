@@ -11,16 +11,18 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dask
 from dask import threaded
+from dask.system import CPU_COUNT
 
 from lpe_dask.cli.interrupts import deferred_signals
 from lpe_dask.cli.json_lines import as_json, stream_handlers
+from lpe_dask.cli.messages import at_level, log_level
 from lpe_dask.cli.outcome import UnavailableError
 from lpe_dask.storage import Folder
 from lpe_dask.tasks import (
@@ -48,6 +50,9 @@ KEPT_BYTES = {"MALLOC_TRIM_THRESHOLD_": 2**25, "MALLOC_MMAP_THRESHOLD_": 2**24}
 
 #: What Dask sets the first of them to: all free memory goes back to the system at once.
 _BYTES_OF_DASK = 65536
+
+#: How many times as many workers as a cluster has are tried for a run that takes too long.
+_MORE_WORKERS = (2, 4, 8, 16, 32)
 
 #: Seconds of a command until the workers of a cluster on this machine have started and
 #: loaded the kernels, and until its own process has (measured, without compilation). What
@@ -82,14 +87,25 @@ class WorkerChoice:
         return bool(self.section.scheduler or self.section.scheduler_file)
 
     @property
+    def is_in_process(self) -> bool:
+        """Whether threads of this process work, which need no start."""
+        return self.section.scheduler == "threads"
+
+    @property
     def is_explicit(self) -> bool:
         """Whether options choose the workers; otherwise that depends on the work."""
-        return any(self.section.model_dump(exclude={"give_up_after"}).values())
+        exclude = set(self.section.RUN_KEYS)
+        return any(self.section.model_dump(exclude=exclude).values())
 
     @property
     def give_up_after(self) -> float:
         """Seconds without a finished task after which the run ends; inf: never."""
         return self.section.give_up_after or math.inf
+
+    @property
+    def finish_within(self) -> float:
+        """Seconds from its start in which a run is to be done; inf: it may take any."""
+        return self.section.finish_within or math.inf
 
     def resolve(self, sizes_of: Callable[[], Workload]) -> WorkerChoice:
         """Return the workers for some work: this process, where others would not pay.
@@ -124,8 +140,7 @@ class WorkerChoice:
         if self.reason is not None:
             logger.info(self.reason)
         spool = {"lpe-dask.spool": self.spool} if self.spool else {}
-        here = self.section.scheduler == "threads"
-        scheduler = _in_this_process() if here else self._distributed()
+        scheduler = _in_this_process() if self.is_in_process else self._distributed()
         with dask.config.set(spool), scheduler:
             yield
 
@@ -136,12 +151,23 @@ class WorkerChoice:
         Within it Dask computes in this process, or on the workers of a running scheduler.
         """
         if self.joins_cluster:
-            with self.open():
+            with replace(self, reason=None).open():
                 found = replace(Workers.active(wait=True), start_seconds=LOAD_SECONDS)
                 yield lambda sizes: found
             return
         with _in_this_process():
             yield self._planned
+
+    def larger(self, than: Workers) -> Iterator[tuple[str, Workers]]:
+        """Yield workers with more threads than some, and how to get them, in words."""
+        if self.joins_cluster and not self.is_in_process:
+            for factor in _MORE_WORKERS:
+                n_threads = factor * than.n_threads
+                yield f"{factor} times the workers", replace(than, n_threads=n_threads)
+        elif than.n_threads < CPU_COUNT:
+            processes = Workers.processes_of_machine(CPU_COUNT, None, None)
+            found = Workers.of_machine(*processes, START_SECONDS)
+            yield f"--workers {CPU_COUNT}", found
 
     def _planned(self, sizes: Workload) -> Workers:
         if self.resolve(lambda: sizes).joins_cluster:
@@ -311,34 +337,17 @@ def _distributed_log_level(debug: bool) -> Iterator[Callable[[], object]]:
     streams = stream_handlers("distributed")
     with ExitStack() as stack:
         stack.enter_context(as_json(*streams))
-        stack.enter_context(_at_level(LOG_LEVEL, *streams))
+        stack.enter_context(at_level(LOG_LEVEL, *streams))
         if debug:
             yield lambda: None
             return
-        stack.enter_context(_muted_logger("distributed.client"))  # of a lost scheduler
-        stack.enter_context(_muted_logger("asyncio"))  # logs requests that nobody waits for
+        mute = partial(log_level, logging.CRITICAL)
+        stack.enter_context(mute("distributed.client"))  # of a lost scheduler
+        stack.enter_context(mute("asyncio"))  # logs requests that nobody waits for
 
         def silence() -> None:
-            stack.enter_context(_at_level(logging.CRITICAL, *streams))
+            stack.enter_context(at_level(logging.CRITICAL, *streams))
             # The event loop of distributed.
-            stack.enter_context(_muted_logger("tornado.application"))
+            stack.enter_context(mute("tornado.application"))
 
         yield silence
-
-
-def _muted_logger(name: str) -> AbstractContextManager[None]:
-    """Return a context in which a logger is silent."""
-    return _at_level(logging.CRITICAL, logging.getLogger(name))
-
-
-@contextmanager
-def _at_level(level: int, *muted: logging.Logger | logging.Handler) -> Iterator[None]:
-    """Let loggers or handlers drop what is below a level while the context is open."""
-    before = [(target, target.level) for target in muted]
-    for target in muted:
-        target.setLevel(level)
-    try:
-        yield
-    finally:
-        for target, level_before in before:
-            target.setLevel(level_before)

@@ -2,19 +2,22 @@
 
 Starts or joins the workers, calls public functions, and turns errors into messages and exit
 codes: 0 done, 1 failed after the start, 2 refused what was given, 3 done, but the rows have
-drifted (--fail-on-drift), 130 interrupted, 143 terminated (SIGTERM), 75 try again later:
-another run holds the lock. The results of a command go to standard output: the forecast of
-`plan`, the table of `demo` and `explain`; messages go to standard error.
+drifted (--fail-on-drift), 4 done, but a new model was rejected (refit), 130 interrupted,
+143 terminated (SIGTERM), 75 try again later: another run holds the lock. The results of a
+command go to standard output: the forecast of `plan`, the table of `demo` and `explain`;
+messages go to standard error.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
+import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,9 +30,12 @@ from lpe_dask.cli.options import (
     check_option,
     columns_options,
     date_option,
+    dates_option,
+    deadline_option,
     debug_option,
     drift_option,
     given_options,
+    keep_going_option,
     model_options,
     names_option,
     nominal_or_model_options,
@@ -48,13 +54,19 @@ from lpe_dask.cli.outcome import (
     drift_code,
     exit_codes,
     exit_immediately,
+    refit_code,
     summary_fields,
     summary_lines,
     url_of,
 )
 
 if TYPE_CHECKING:
+    import datetime
+
+    from lpe_dask.batch import Job
     from lpe_dask.cli.cluster import WorkerChoice
+    from lpe_dask.cli.deadline import Deadline
+    from lpe_dask.cli.shared_workers import SharedWorkers
 
 # The help of a command is its docstring, of which the list of commands has the first
 # sentence.
@@ -100,6 +112,7 @@ def cli() -> None:
 @report_option
 @drift_option
 @overwrite_option
+@deadline_option
 @worker_options
 def score(
     data: str, overwrite: bool, fail_on_drift: bool, debug: bool, **options: Any
@@ -119,7 +132,7 @@ def score(
 
         workers = pop_worker_options(options, debug)
         job = score_job(data, **given_options(options))
-        code = _execute(job, workers, overwrite, fail_on_drift=fail_on_drift)
+        code = _execute(job, workers, overwrite=overwrite, fail_on_drift=fail_on_drift)
     click.get_current_context().exit(code)
 
 
@@ -145,7 +158,7 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
         workers = pop_worker_options(options, debug, None if job is None else job.cluster)
         given, run = given_options(options), None if job is None else Run.prepare(job)
         if run is not None and run.is_finished() and not given:
-            _say_nothing_to_do(run.job.place)
+            _announce(run.job, True)
             return
         with workers.for_plan() as choose:
             found = make_forecast(choose, run or data, **given)
@@ -163,6 +176,7 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
 @without_rows_option
 @check_option
 @overwrite_option
+@deadline_option
 @worker_options
 def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
     """Learn from nominal rows, and save the model.
@@ -175,34 +189,58 @@ def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
         from lpe_dask.batch import fit_job
 
         workers = pop_worker_options(options, debug)
-        _execute(fit_job(nominal, **given_options(options)), workers, overwrite)
+        job = fit_job(nominal, **given_options(options))
+        _execute(job, workers, overwrite=overwrite)
 
 
 @cli.command()
 @click.argument("path", metavar="JOB")
-@date_option
+@dates_option
+@keep_going_option
 @overwrite_option
 @report_option
 @drift_option
+@deadline_option
 @worker_options
 def run(
-    path: str, overwrite: bool, fail_on_drift: bool, debug: bool, **options: Any
+    path: str,
+    days: Any,
+    keep_going: bool,
+    report: bool,
+    overwrite: bool,
+    fail_on_drift: bool,
+    debug: bool,
+    **options: Any,
 ) -> None:
     """Do what a job file says: fit, score, or both.
 
     Does what is not done yet. An interrupted job resumes when it is started again; a
     finished job says so and does nothing. Options about workers replace the section
     [cluster] of the file.
+
+    With a range of days, such as --date 2026-11-01..2026-11-10, they are done in order on
+    the same workers. The first one that fails ends that, unless --keep-going is given. The
+    exit code is that of the first day that failed.
     """
     with exit_codes(debug):
-        from lpe_dask.batch import next_job
+        from lpe_dask.cli.backfill import Backfill
 
-        job = next_job(path, options.pop("date"))
-        if not options.pop("report") and job.score is not None:
-            score = job.score.model_copy(update={"report": False})
-            job = job.model_copy(update={"score": score})
-        workers = pop_worker_options(options, debug, job.cluster)
-        code = _execute(job, workers, overwrite, keep=True, fail_on_drift=fail_on_drift)
+        job_of = partial(_job_of, path, report)
+        execute = partial(
+            _execute, overwrite=overwrite, keep=True, fail_on_drift=fail_on_drift
+        )
+        if isinstance(days, list):
+            workers = pop_worker_options(options, debug, job_of(days[0]).cluster)
+            backfill = Backfill(path, days, job_of, execute, debug)
+            code = backfill.run(workers, keep_going=keep_going)
+        elif keep_going:
+            raise click.UsageError(
+                "--keep-going is for a range of days, such as --date "
+                "2026-11-01..2026-11-10. Give one, or leave it out."
+            )
+        else:
+            job = job_of(days)
+            code = execute(job, pop_worker_options(options, debug, job.cluster))
     click.get_current_context().exit(code)
 
 
@@ -375,11 +413,29 @@ def _start_fast() -> None:
 # What the commands do
 
 
+def _job_of(path: str, has_report: bool, day: datetime.date | None) -> Job:
+    """Return the job of a file for a day; None: for that which is to be done next."""
+    from lpe_dask.batch import next_job
+
+    job = next_job(path, day)
+    if has_report or job.score is None:
+        return job
+    score = job.score.model_copy(update={"report": False})
+    return job.model_copy(update={"score": score})
+
+
+def _announce(job: Job, is_finished: bool) -> None:
+    """Say that nothing is to be done, if that is so."""
+    if is_finished:
+        notice(f"nothing to do: {job.place} exists already", "nothing to do")
+
+
 def _execute(
-    job: Any,
-    workers: WorkerChoice,
-    overwrite: bool = False,
+    job: Job,
+    workers: WorkerChoice | SharedWorkers,
+    announce: Callable[[Job, bool], None] = _announce,
     *,
+    overwrite: bool = False,
     keep: bool = False,
     fail_on_drift: bool = False,
 ) -> int:
@@ -393,49 +449,63 @@ def _execute(
     name_run(url_of(job.place))
     check_command(job)
     with failures_notified(job):
-        return _do_job(job, workers, overwrite, keep=keep, fail_on_drift=fail_on_drift)
+        return _do_job(job, workers, announce, overwrite, keep, fail_on_drift)
 
 
 def _do_job(
-    job: Any, workers: WorkerChoice, overwrite: bool, *, keep: bool, fail_on_drift: bool
+    job: Job,
+    workers: WorkerChoice | SharedWorkers,
+    announce: Callable[[Job, bool], None],
+    overwrite: bool,
+    keep: bool,
+    fail_on_drift: bool,
 ) -> int:
     """Do a job, as `_execute` says."""
     from lpe_dask.batch import Run, read_summary
+    from lpe_dask.cli.deadline import Deadline
     from lpe_dask.cli.notification import notify
     from lpe_dask.forecast import Workload
 
+    deadline = Deadline(workers.finish_within)
     fail_on_drift = fail_on_drift and job.score is not None
     if fail_on_drift:
         job = job.with_drift_test()
     run = Run.prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
-    if keep and run.is_finished():
+    is_finished = keep and run.is_finished()
+    announce(job, is_finished)
+    if is_finished:
         run.clean_up()
-        _say_nothing_to_do(job.place)
-        summary = read_summary(job.place) if fail_on_drift else {}
-        code = drift_code(summary) if fail_on_drift else 0
-    else:
-        workers = workers.resolve(lambda: Workload.of_run(run))
-        notice("", "run started")
-        summary = run.execute(_with_progress(workers))
-        code = drift_code(summary) if fail_on_drift else 0
-        numbers = summary_fields(summary) | {"exit_code": code}
-        notice(summary_lines(summary, job.place), "run finished", **numbers)
-        notify(job, summary, code)
-    if code != 0:
-        said = (summary.get("drift") or {}).get("text", "drift was not judged")
-        notice(f"--fail-on-drift: {said}", level=logging.WARNING)
+        return _drift_code(read_summary(job.place)) if fail_on_drift else 0
+    workers = workers.resolve(lambda: Workload.of_run(run))
+    deadline.check_forecast(run, workers)
+    notice("", "run started")
+    summary = run.execute(_with_progress(workers, deadline))
+    code = (drift_code(summary) if fail_on_drift else 0) or refit_code(summary)
+    numbers = summary_fields(summary) | {"exit_code": code}
+    notice(summary_lines(summary, job.place), "run finished", **numbers)
+    deadline.show_late()
+    if fail_on_drift:
+        _drift_code(summary)
+    notify(job, summary, code)
     return code
 
 
-def _say_nothing_to_do(place: str) -> None:
-    notice(f"nothing to do: {place} exists already", "nothing to do")
+def _drift_code(summary: dict[str, Any]) -> int:
+    """Return how a run ends that is to fail if it drifts, and say why."""
+    if (code := drift_code(summary)) != 0:
+        text = (summary.get("drift") or {}).get("text", "drift was not judged")
+        notice(f"--fail-on-drift: {text}", level=logging.WARNING)
+    return code
 
 
 @contextmanager
-def _with_progress(workers: WorkerChoice) -> Iterator[None]:
-    """Open the workers, show progress, and notice that nothing moves."""
+def _with_progress(
+    workers: WorkerChoice | SharedWorkers, deadline: Deadline | None = None
+) -> Iterator[None]:
+    """Open the workers, show progress, and notice that nothing moves, or not in time."""
     from rich.console import Console
 
+    from lpe_dask.cli.deadline import Deadline
     from lpe_dask.cli.progress import show_progress
     from lpe_dask.cli.stall_detection import detect_stalls
     from lpe_dask.tasks import Computation
@@ -446,6 +516,7 @@ def _with_progress(workers: WorkerChoice) -> Iterator[None]:
         workers.open(),
         show_progress(console) as show,
         detect_stalls(workers.give_up_after) as detect,
-        Computation.observed(show, detect),
+        (deadline or Deadline(math.inf)).watched(workers) as check,
+        Computation.observed(show, detect, check),
     ):
         yield

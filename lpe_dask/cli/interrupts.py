@@ -33,15 +33,22 @@ class StallTimeout(KeyboardInterrupt):
     """The command gave up by itself; a subclass, so that the same code cleans up."""
 
 
-#: Why the command gave up.
-_reasons: list[str] = []
+class DeadlineTimeout(StallTimeout):
+    """The command gave up, as it would not have been done by its deadline."""
+
+
+#: Why the command gave up, each time that it did.
+_reasons: list[StallTimeout] = []
+
+#: Those of them that are yet to be raised.
+_pending: list[StallTimeout] = []
 
 #: Seconds after which a signal comes again whose exception Python has ignored.
 _RESEND_SECONDS = 0.05
 
 
-def interrupt_main(reason: str) -> None:
-    """Raise `StallTimeout` in the main thread, whatever it waits for; for other threads.
+def interrupt_main(reason: StallTimeout) -> None:
+    """Raise a reason to give up in the main thread, whatever it waits for.
 
     By a signal that is not ignored, as Ctrl-C is by commands in the background.
     """
@@ -50,6 +57,7 @@ def interrupt_main(reason: str) -> None:
         logger.error("%s But nothing can end it from within.", reason)
         return
     _reasons.append(reason)
+    _pending.append(reason)
     signal.pthread_kill(threading.main_thread().ident or 0, handled[-1])
 
 
@@ -89,8 +97,8 @@ def signals_as_exceptions() -> Iterator[None]:
         if came and now - came[-1][0] < ENDING_SECONDS:
             return
         came.append((now, number))
-        if _reasons:
-            raise StallTimeout(_reasons[-1])
+        if _pending:
+            raise _pending.pop()
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     taken = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]

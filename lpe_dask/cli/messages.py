@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import click
@@ -18,9 +18,9 @@ logger = logging.getLogger(__name__)
 MAX_CHARACTERS = 10_000
 
 
-def echo(text: object, *, err: bool = False) -> None:
-    """Print a text of one or more lines as it may be shown to anybody."""
-    click.echo(sanitize(str(text)), err=err)
+def echo(text: object) -> None:
+    """Print a result of one or more lines as it may be shown to anybody."""
+    click.echo(sanitize(str(text)))
 
 
 def notice(text: str, event: str = "log", level: int = logging.INFO, **fields: Any) -> None:
@@ -58,6 +58,24 @@ class StderrHandler(logging.Handler):
         """Print a record, unless it has no text."""
         if text := self.format(record):
             print(sanitize(text), file=sys.stderr)
+
+
+def log_level(level: int, name: str) -> AbstractContextManager[None]:
+    """Return a context in which a logger drops what is below a level."""
+    return at_level(level, logging.getLogger(name))
+
+
+@contextmanager
+def at_level(level: int, *targets: logging.Logger | logging.Handler) -> Iterator[None]:
+    """Let loggers or handlers drop what is below a level while the context is open."""
+    before = [(target, target.level) for target in targets]
+    for target in targets:
+        target.setLevel(level)
+    try:
+        yield
+    finally:
+        for target, level_before in before:
+            target.setLevel(level_before)
 
 
 class SafeGroup(click.Group):

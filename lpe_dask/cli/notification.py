@@ -20,7 +20,7 @@ from lpe_dask.cli.outcome import (
     FAILED,
     INVALID_INPUT,
     REFIT_REJECTED,
-    end_of,
+    Failure,
     summary_lines,
 )
 from lpe_dask.storage import short_message
@@ -63,7 +63,8 @@ def failures_notified(job: Job) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        text, code = end_of(error)
+        failed = Failure.of(error)
+        text, code = failed.text, failed.code
         if job.notify is not None and (
             code == INVALID_INPUT or (code == FAILED and _is_first_failure(job, text))
         ):

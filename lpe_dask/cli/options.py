@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import dask
 
+from lpe_dask.cli.day_range import DayRange
 from lpe_dask.cli.json_lines import log_format_option
 from lpe_dask.model import PARAMETERS
 from lpe_dask.tables import split_names
@@ -167,6 +168,28 @@ date_option = click.option(
     "began less than 12 hours ago and was interrupted]",
 )
 
+dates_option = click.option(
+    "--date",
+    "days",
+    type=DayRange(),
+    metavar="YYYY-MM-DD[..YYYY-MM-DD]",
+    help="The value of {date} in a job file; or the first and the last day of a range, "
+    "which are done in order, as far as they are not done yet.  [default: today, or "
+    "yesterday if its run began less than 12 hours ago and was interrupted]",
+)
+keep_going_option = click.option(
+    "--keep-going",
+    is_flag=True,
+    help="After a day of a range that has failed, do the others all the same.",
+)
+deadline_option = click.option(
+    "--finish-within",
+    metavar="TIME",
+    help="Refuse a run that is forecast to take longer, and say what would fit; end it "
+    "after a tenth of its rows if they are too slow, so that it can be resumed. For "
+    "example 2h.  [default: take any time]",
+)
+
 worker_options = _options(
     click.option(
         "--scheduler",
@@ -273,12 +296,13 @@ def pop_worker_options(
     from lpe_dask.batch import ClusterSection
     from lpe_dask.cli.cluster import WorkerChoice
 
-    spool, names = options.pop("spool"), (*_CLUSTER_KEYS, "give_up_after", "dashboard")
-    values = {name: options.pop(name) for name in names}
+    of_run = ClusterSection.RUN_KEYS
+    spool, names = options.pop("spool"), (*_CLUSTER_KEYS, *of_run, "dashboard")
+    values = {name: options.pop(name, None) for name in names}
     given = {name: value for name, value in values.items() if value not in (None, False)}
     section = {} if of_job is None else of_job.model_dump(exclude_unset=True)
     if not given.keys().isdisjoint(_CLUSTER_KEYS):
-        section = {n: value for n, value in section.items() if n == "give_up_after"}
+        section = {name: value for name, value in section.items() if name in of_run}
     section |= given
     address = dask.config.get("scheduler-address", None)  # as the Dask operator sets it
     if address and section.keys().isdisjoint((*_CLUSTER_KEYS, "threads")):

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import click
@@ -48,13 +49,9 @@ def exit_codes(debug: bool) -> Iterator[None]:
         except click.ClickException as error:
             if not is_json:
                 raise
-            _exit(f"Error: {error.format_message()}", error.exit_code)
-        except KeyboardInterrupt as error:
-            _exit(*end_of(error))
-        except Exception as error:
-            if debug:
-                notice("".join(traceback.format_exception(error)).rstrip())
-            _exit(*end_of(error))
+            raise click.exceptions.Exit(show_failure(error, False).code) from None
+        except (Exception, KeyboardInterrupt) as error:
+            raise click.exceptions.Exit(show_failure(error, debug).code) from None
 
 
 @contextmanager
@@ -71,27 +68,50 @@ def _log_to(handler: logging.Handler, debug: bool) -> Iterator[None]:
         log.setLevel(level)
 
 
-def _exit(text: str, code: int) -> NoReturn:
-    notice(text, "error", logging.ERROR, exit_code=code)
-    raise click.exceptions.Exit(code) from None
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a run has failed.
+
+    Attributes
+    ----------
+    code : int
+        The exit code.
+    text : str
+        What is printed of it.
+    """
+
+    code: int
+    text: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Return the failure that an error stands for."""
+        if isinstance(error, click.ClickException):
+            return cls(error.exit_code, f"Error: {error.format_message()}")
+        if isinstance(error, StallTimeout):
+            return cls(FAILED, f"Error: {error}")
+        if isinstance(error, Terminated):
+            return cls(TERMINATED, "Terminated.")
+        if isinstance(error, KeyboardInterrupt):
+            return cls(INTERRUPTED, "Interrupted.")
+        # A job file may have several problems, with a line for each.
+        said = " ".join([str(error), *getattr(error, "__notes__", [])])
+        text = "\n".join(" ".join(line.split()) for line in said.splitlines())
+        is_refused = isinstance(error, _REFUSALS)
+        if not is_refused and not isinstance(error, RuntimeError):
+            text = f"{type(error).__name__}: {text} (--debug shows where)"
+        if _is_temporary(error):
+            return cls(TRY_LATER, f"Error: {text}")
+        return cls(INVALID_INPUT if is_refused else FAILED, f"Error: {text}")
 
 
-def end_of(error: BaseException) -> tuple[str, int]:
-    """Return the message of an error that ends a command, and the exit code."""
-    if isinstance(error, StallTimeout):
-        return f"Error: {error}", FAILED
-    if isinstance(error, Terminated):
-        return "Terminated.", TERMINATED
-    if isinstance(error, KeyboardInterrupt):
-        return "Interrupted.", INTERRUPTED
-    # A job file may have several problems, with a line for each.
-    said = " ".join([str(error), *getattr(error, "__notes__", [])])
-    text = "\n".join(" ".join(line.split()) for line in said.splitlines())
-    is_refused = isinstance(error, _REFUSALS)
-    if not is_refused and not isinstance(error, RuntimeError):
-        text = f"{type(error).__name__}: {text} (--debug shows where)"
-    code = TRY_LATER if _is_temporary(error) else INVALID_INPUT if is_refused else FAILED
-    return f"Error: {text}", code
+def show_failure(error: BaseException, debug: bool) -> Failure:
+    """Print how a run has failed, with ``debug`` also where, and return it."""
+    failure = Failure.of(error)
+    if debug and not isinstance(error, KeyboardInterrupt):
+        notice("".join(traceback.format_exception(error)).rstrip())
+    notice(failure.text, "error", logging.ERROR, exit_code=failure.code)
+    return failure
 
 
 def _is_temporary(error: BaseException) -> bool:
@@ -152,6 +172,12 @@ def drift_code(summary: dict[str, Any]) -> int:
     """Return how a run ends that is to fail unless its rows are like the nominal ones."""
     verdict = (summary.get("drift") or {}).get("verdict")
     return 0 if verdict in ("no drift", "calibrating") else DRIFTED
+
+
+def refit_code(summary: dict[str, Any]) -> int:
+    """Return how a run ends whose new model was worse than the old one."""
+    outcome = (summary.get("refit") or {}).get("outcome")
+    return REFIT_REJECTED if outcome == "rejected" else 0
 
 
 def _score_lines(summary: dict[str, Any]) -> list[str]:

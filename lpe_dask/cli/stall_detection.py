@@ -20,7 +20,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from lpe_dask.cli.interrupts import interrupt_main
+from lpe_dask.cli.interrupts import StallTimeout, interrupt_main
 from lpe_dask.kernels import compiler
 from lpe_dask.tasks import Computation, Workers, active_client
 
@@ -93,11 +93,12 @@ class StallDetector:
             logger.info("no task was done for %s: %s", duration, self._state(answer))
         if stalled >= self.give_up_after:
             self._reset()
-            interrupt_main(
+            reason = (
                 f"the run was given up, as no task was done for {duration}: "
                 f"{self._state(answer)}. What was written is complete; start the same run "
                 f"again to resume, or let it wait for longer (--give-up-after)."
             )
+            interrupt_main(StallTimeout(reason))
 
     def _reset(self) -> None:
         self._last_progress, self._n_lines = self.clock(), 0

@@ -220,12 +220,18 @@ def _forecast_job(choose: Choice, run: Run) -> Forecast:
             f"nothing to do: {run.job.place} exists already. Plan a job whose output is "
             f"yet to be made."
         )
+    return forecaster_of(choose, run).forecast()
+
+
+def forecaster_of(choose: Choice, run: Run) -> Forecaster:
+    """Return what a forecast of a prepared run is made of; reads samples of its rows."""
     with run.errors_with_location():
-        return _forecast_run(choose(Workload.of_run(run)), run)
+        return _forecaster_of(choose(Workload.of_run(run)), run)
 
 
-def _forecast_run(workers: Workers, run: Run) -> Forecast:
+def _forecaster_of(workers: Workers, run: Run) -> Forecaster:
     fit, scoring, scored = run.fit, run.scoring, None
+    is_checked = run.job.model.check_calibration and run.model is None
     if run.model is not None:
         model = sample_model(run.model, workers)
     else:
@@ -239,12 +245,11 @@ def _forecast_run(workers: Workers, run: Run) -> Forecast:
             rows = without_last(rows, n_by)
         scored = _scored(rows, learned, scoring.kept)
     if scoring is None:
-        return Forecaster(workers, model).forecast()
+        return Forecaster(workers, model, is_checked=is_checked)
     scores_nominal_rows = scored is None
     scored = scored or replace(nominal, n_columns=len(scoring.kept.columns))
-    return scored.forecaster(
-        workers, model, scores_nominal_rows=scores_nominal_rows
-    ).forecast()
+    found = scored.forecaster(workers, model, scores_nominal_rows=scores_nominal_rows)
+    return replace(found, is_checked=is_checked)
 
 
 # Inputs

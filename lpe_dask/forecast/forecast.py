@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from lpe_dask.search import MemoryEstimate, SearchPlan
 from lpe_dask.tasks import Workers
 
+#: Steps of a run: to search for nominal rows, and for rows to score, and to write results.
+OWN_SEARCH = "search among nominal rows"
+ROW_SEARCH = "search"
+WRITE = "write"
+
 #: Seconds in a minute, hour and day, from which on a time is given in them.
 _UNITS = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
 
@@ -81,6 +86,11 @@ class Forecast:
     def seconds(self) -> float:
         """Seconds from the start to the end, expected."""
         return sum(self.steps.values())
+
+    @property
+    def scoring_seconds(self) -> float:
+        """Seconds of what comes after the fit, expected."""
+        return self.steps[ROW_SEARCH] + self.steps[WRITE]
 
     @property
     def plan(self) -> SearchPlan:
@@ -160,14 +170,15 @@ class Forecast:
             for step, seconds in self.steps.items()
             if seconds >= 0.05
         )
-        return f"about {_duration(self.seconds)} on {self.n_threads} threads: {listed}"
+        return f"about {duration_text(self.seconds)} on {self.n_threads} threads: {listed}"
 
 
 def _mebibytes(n_bytes: int) -> str:
     return f"{n_bytes / 2**20:,.0f} MiB"
 
 
-def _duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
+    """Return seconds in the unit that suits them: "2.5 hours"."""
     for unit, name in _UNITS:
         if seconds >= 2 * unit:
             return f"{seconds / unit:.1f} {name}"

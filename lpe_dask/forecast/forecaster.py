@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from lpe_dask.forecast.forecast import Forecast
+from lpe_dask.forecast.forecast import OWN_SEARCH, ROW_SEARCH, WRITE, Forecast
 from lpe_dask.forecast.planned_model import PlannedModel
 from lpe_dask.forecast.sample import EMPTY_SAMPLE, Sample
 from lpe_dask.kernels import search_work
@@ -45,6 +45,8 @@ class Forecaster:
         Whether the tasks that write results read them again, to carry columns over.
     scores_nominal_rows : bool
         Whether they are the nominal rows.
+    is_checked : bool
+        Whether the calibration is checked, by another fit.
     """
 
     workers: Workers
@@ -54,6 +56,7 @@ class Forecaster:
     is_frame: bool = False
     is_carried: bool = False
     scores_nominal_rows: bool = False
+    is_checked: bool = False
 
     def forecast(self) -> Forecast:
         """Return the forecast; tries the searches on the samples."""
@@ -189,16 +192,19 @@ class Forecaster:
         n_own, n_rows = tasks.get("self-join", 0), tasks.get("join", 0)
         task_seconds = CLUSTER_TASK_SECONDS if self.workers.is_cluster else TASK_SECONDS
         n_tasks = sum(tasks.values()) + sum(self._partitions_read())
+        own_search = self._shared(own_seconds, n_own)
+        again = prepare_seconds + own_search
         return {
             "start": self.workers.start_seconds,
             "read": self._read_seconds(),
             "prepare": prepare_seconds,
             "index": self._index_seconds(),
-            "search among nominal rows": self._shared(own_seconds, n_own),
-            "search": self._shared(row_seconds, n_rows),
+            OWN_SEARCH: own_search,
+            **({"check calibration": again} if self.is_checked else {}),
+            ROW_SEARCH: self._shared(row_seconds, n_rows),
             "walk": self._walk_seconds(n_walks),
             "read the spool": self._spool_seconds(n_own + n_rows),
-            "write": self._write_seconds(),
+            WRITE: self._write_seconds(),
             "hand out tasks": task_seconds * n_tasks,
         }
 

@@ -87,6 +87,14 @@ def written(tmp_path_factory):
         )
         for day in reversed(DAYS):  # the earlier day forks the series of the later one
             lpe_dask.run("first.toml", date=day)
+        Path("refit.toml").write_text(
+            JOB.replace("full/", "refit/")
+            .replace('"nominal.parquet"', '["nominal.parquet", "{date}.parquet"]')
+            .replace('path = "model"', 'path = "renewed"\nrefit = "every 1 day"')
+        )
+        outcomes = [lpe_dask.run("refit.toml", date=day)["refit"] for day in DAYS]
+        assert outcomes[0] is None
+        assert outcomes[1]["outcome"] == "swapped"
         rows = table(1).drop(columns=["kind", "id"]).dropna()
         rows.to_csv("rows.csv", index=False, sep=";")
         score_files("rows.csv", "plain", csv={"separator": ";"})

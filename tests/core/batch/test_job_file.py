@@ -78,6 +78,7 @@ def test_read_job__takes_the_example(read):
         ),
         cluster=ClusterSection(scheduler="tcp://10.0.0.1:8786"),
         path=job.path,
+        date=DAY,
         dated_output=job.dated_output,
     )
     assert job.path.endswith("job.toml")
@@ -179,6 +180,7 @@ def test_read_job__takes(read, text, section, values):
 
 
 #: A problem of each kind: where it is, and what is said of it.
+DAILY = "refit='every 1 day'"
 MODEL, SAVED = f"{SCORE}[model]\n", "[model]\npath='m'"
 THREADS, DENSITY = f"{CLUSTER}scheduler='threads'\n", "anomaly_log_density"
 NO_TOML = " is not TOML in UTF-8"
@@ -209,7 +211,7 @@ PROBLEMS = [
     (f"{SCORE}exclude=[]", "[score] exclude", "at least one"),
     (f"{NOMINAL}columns=[]", "[nominal] columns", "at least one"),
     (f"{NOMINAL}missing='no'", "[nominal] missing", '"error", "drop" or "measure"'),
-    (f"{MODEL}refit=1", "[model] refit", "refit=1 must be true or"),
+    (f"{MODEL}refit=1", "[model] refit", "refit=1 must be true, false, "),
     (f"{MODEL}{DENSITY}='f'", f"[model] {DENSITY}", "must be a function, which only LPE"),
     # contradictions
     (NOMINAL, "[nominal]", "the model is not saved. Add [score], or a path to [model]"),
@@ -225,6 +227,18 @@ PROBLEMS = [
         "what is measured, too",
     ),
     (f"{SCORE}exclude=['a']\n{SAVED}", "[score] exclude", "measure are those of the model"),
+    *(
+        (f"{NOMINAL}{MODEL}path='m'\nrefit={text}", "[model] refit", f"refit={text} must")
+        for text in ("'daily'", "'every 0 days'", "'every 1 week'", "'On drift'", "30")
+    ),
+    (f"{NOMINAL}{MODEL}{DAILY}", "[model] refit", "replaces a saved model. Add path"),
+    (
+        f"{NOMINAL}[model]\npath='m'\n{DAILY}",
+        "[model] refit",
+        "by the rows of [score]. Add it, or give refit=true",
+    ),
+    (f"{NOMINAL}{MODEL}path='{{date}}'\n{DAILY}", "[model] refit", "each day has its own"),
+    (f"{MODEL}path='m'\n{DAILY}", "[model] refit", "there is no [nominal] to fit"),
     (f"{MODEL}refit=true", "[model] refit", "there is no [nominal] to fit"),
     (f"{SCORE}{SAVED}\nscale='minmax'", "[model] scale", "has this. Leave it out, or add"),
     (f"{SCORE}alpha=0.1\n[model]\nalpha=0.2", "[score] alpha", "0.1, but [model] has 0.2"),

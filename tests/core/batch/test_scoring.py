@@ -118,6 +118,7 @@ def test_score_files__summary_says_what_was_done(tmp_path):
     assert summary.pop("peak_worker_bytes") > 2**25
     assert summary.pop("planned_worker_bytes") > 2**25
     assert datetime.fromisoformat(summary.pop("finished")).utcoffset() is not None
+    assert datetime.fromisoformat(summary.pop("model_created")).utcoffset() is not None
     assert len(summary.pop("values")) == 2
     assert len(summary.pop("reasons")["rows"]) == 10
     assert summary.pop("false_alarms")["at_most"] == 1  # which are all that are flagged
@@ -153,6 +154,8 @@ def test_score_files__summary_says_what_was_done(tmp_path):
         "flagged_share": flagged / 10,
         "flagged_between": list(clopper_pearson_interval(flagged, 10)),
         "model": None,
+        "model_checksum": None,
+        "refit": None,
         "alpha": 0.1,
         "fdr": None,
         "fdr_cut_off": None,

@@ -161,7 +161,7 @@ def test_interrupt_main__is_raised_whatever_is_ignored(ignored, caplog):
             assert "nothing moves But nothing can end it from within." in caplog.text
             raise StallTimeout("nothing moves, and only this test ends it")
 
-    timer = threading.Timer(0.1, interrupt_main, ["nothing moves"])
+    timer = threading.Timer(0.1, interrupt_main, [StallTimeout("nothing moves")])
     with pytest.raises(StallTimeout, match="nothing moves"):
         wait()
     timer.join()

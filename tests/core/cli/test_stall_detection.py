@@ -37,7 +37,7 @@ class Run:
         return self.answer, self.n_notices
 
     def _give_up(self, reason):
-        self.given_up.append((self.now, reason))
+        self.given_up.append((self.now, str(reason)))
 
     def check_until(self, seconds):
         while self.now < seconds:

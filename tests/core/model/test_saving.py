@@ -240,7 +240,7 @@ def test_save__to_any_place(place, name, model, other, tmp_path):
     filesystem, root = fsspec.core.url_to_fs(url)
     names = [path.rpartition("/")[2] for path in filesystem.ls(root, detail=False)]
     assert sorted(name.partition("-")[0] for name in names) == [
-        "data", "data", MANIFEST_NAME,
+        "_previous.json", "data", "data", MANIFEST_NAME,
     ]  # fmt: skip
 
 

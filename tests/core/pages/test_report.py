@@ -326,7 +326,8 @@ def test_report_page__of_an_fdr_run_has_q(pages):
     parsed = Page(pages["with_fdr"][1])
     assert "False discovery rate: q up to 5.00 %, that is p up to 0.00034." in parsed.text
     assert "q = 0.001, statistic" in parsed.text
-    assert parsed.times == ["2026-11-25T02:03:04+00:00"]
+    fitted, finished = "2026-10-25T02:03:04+00:00", "2026-11-25T02:03:04+00:00"
+    assert parsed.times == [finished, fitted]
 
 
 def test_report_page__tells_which_distance_has_shares(without_pictures):
