@@ -102,7 +102,7 @@ def score_files(
         Rows to score: Parquet or CSV; file, folder or glob; local or an fsspec URL.
     output : str or path
         Folder to make, one that all workers see: ``part-00000.parquet`` and so on in input
-        order, ``_summary.json``, ``_reasons.pqt`` and ``_report.html``.
+        order, ``_summary.json``, ``_reasons.pqt``, ``_metrics.prom`` and ``_report.html``.
     nominal : as ``data``, optional
         Nominal rows. None, without ``model``: each row is scored against all others.
     model : str or path, optional

@@ -115,10 +115,12 @@ def json_lines() -> Iterator[logging.Handler]:
     before, logging.lastResort = logging.lastResort, last_resort
     logging.captureWarnings(True)
     logging.getLogger("py.warnings").addHandler(handler)
+    lines = _Lines(handler)
     try:
-        with redirect_stderr(_Lines(handler)):
+        with redirect_stderr(lines):
             yield handler
     finally:
+        lines.write("\n")  # the end of what was printed without one
         logging.getLogger("py.warnings").removeHandler(handler)
         logging.captureWarnings(False)
         logging.lastResort = before

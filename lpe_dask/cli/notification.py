@@ -19,11 +19,11 @@ from lpe_dask.cli.messages import sanitize
 from lpe_dask.cli.outcome import (
     FAILED,
     INVALID_INPUT,
-    REFIT_REJECTED,
     Failure,
+    refit_code,
     summary_lines,
 )
-from lpe_dask.storage import short_message
+from lpe_dask.storage import redact, short_message
 
 if TYPE_CHECKING:
     from lpe_dask.batch import Job
@@ -74,7 +74,7 @@ def failures_notified(job: Job) -> Iterator[None]:
 
 def notify(job: Job, summary: dict[str, Any], code: int) -> None:
     """Notify of a run that is done, where there is something to look at."""
-    if job.notify is None or (event := event_of(summary, code)) is None:
+    if job.notify is None or (event := event_of(summary)) is None:
         return
     patterns = [
         f"pattern: {of['text']}, about {of['flagged_rows']} rows"
@@ -84,13 +84,13 @@ def notify(job: Job, summary: dict[str, Any], code: int) -> None:
     _run_command(job, event, "\n".join(lines), code)
 
 
-def event_of(summary: dict[str, Any], code: int) -> str | None:
+def event_of(summary: dict[str, Any]) -> str | None:
     """Return what there is to look at in a run that is done; None: nothing.
 
-    "refit rejected", by the exit code; "drift"; or "patterns": those that are new, or that
-    there is no earlier run to compare with, have more flagged rows than chance explains.
+    "refit rejected"; "drift"; or "patterns": those that are new, or that there is no
+    earlier run to compare with, have more flagged rows than chance explains.
     """
-    if code == REFIT_REJECTED:
+    if refit_code(summary):
         return "refit rejected"
     if "drift" not in summary:  # of a fit
         return None
@@ -125,7 +125,7 @@ def _is_first_failure(job: Job, text: str) -> bool:
 def _run_command(job: Job, event: str, text: str, code: int) -> None:
     """Run the command of a job; a warning says if that fails."""
     assert job.notify is not None
-    summary = sanitize(f"{job.place.rstrip('/')}/_summary.json")
+    summary = redact(f"{job.place.rstrip('/')}/_summary.json")
     command = [part.replace("{summary}", summary) for part in job.notify.command]
     environment = {
         "LPE_DASK_EVENT": event,

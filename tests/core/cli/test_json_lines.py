@@ -157,6 +157,7 @@ def test_lines__of_others_are_objects(monkeypatch):
         warnings.warn("one of Python", UserWarning, stacklevel=1)
         print("printed,", file=sys.stderr, end=" ")
         print("in pieces\n\nand lines", file=sys.stderr)
+        sys.stderr.write("without an end")
         lpe_dask_logger.warning("with \x1b[2J and s3://me:word@bucket/a\nof two lines")
         return real(*args, **kwargs)
 
@@ -172,6 +173,7 @@ def test_lines__of_others_are_objects(monkeypatch):
     said = [one["fields"].get("message", "") for one in objects(result.stderr)]
     assert "printed, in pieces" in said
     assert "and lines" in said
+    assert "without an end" in said
     assert "with ?[2J and s3://***@bucket/a\nof two lines" in said
     [warned] = [of for of in objects(result.stderr) if "one of Python" in str(of["fields"])]
     assert warned["level"] == "warning"

@@ -17,7 +17,6 @@ from lpe_dask.cli.outcome import (
     FAILED,
     INTERRUPTED,
     INVALID_INPUT,
-    REFIT_REJECTED,
     TRY_LATER,
 )
 from lpe_dask.storage import Lock
@@ -278,5 +277,6 @@ def summary(n_rows=10, is_new=True, verdict=None, **alarms):
     ],
 )
 def test_event_of__what_there_is_to_look_at(given, event):
-    assert event_of(given, 0) == event
-    assert event_of(given, REFIT_REJECTED) == "refit rejected"
+    assert event_of(given) == event
+    assert event_of(given | {"refit": {"outcome": "rejected"}}) == "refit rejected"
+    assert event_of(given | {"refit": {"outcome": "swapped"}}) == event
