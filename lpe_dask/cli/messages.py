@@ -36,7 +36,8 @@ def notice(text: str, event: str = "log", level: int = logging.INFO, **fields: A
     **fields
         Its numbers, for machines.
     """
-    logger.log(level, "%s", text, extra={"event": event, "fields": fields})
+    about = {"event": event, "fields": fields}
+    logger.log(level, "%s", sanitize(text), extra=about)  # others may read the log, too
 
 
 def sanitize(text: str) -> str:
