@@ -17,8 +17,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-import click
-
 from lpe_dask.cli.interrupts import DeadlineTimeout
 from lpe_dask.cli.json_lines import name_run
 from lpe_dask.cli.messages import notice
@@ -121,8 +119,6 @@ class Backfill:
         for day in self.days:
             try:
                 self._run_day(day, workers)
-            except click.ClickException:
-                raise
             except (Exception, DeadlineTimeout) as error:
                 self._show(day)
                 failure = show_failure(error, self.debug)
@@ -181,10 +177,10 @@ class Backfill:
                 lines.append(f"  {day} {of.state}, exit code {of.code}{reason}")
         failed = [day for day, of in results.items() if of.state == "failed"]
         if left and failed:
-            command = f"lpe-dask run {shlex.quote(self.path)} --date {_span(left)}"
+            rest = f"{shlex.quote(self.path)} --date {_span(left)}"
             lines.append(
                 f"left: {_span(left)}. The same command tries {failed[0]} again first; to "
-                f"go on without it: {command}"
+                f"go on without it: lpe-dask run {rest}"
             )
         elif left:
             lines.append(f"left: {_span(left)}. The same command goes on with them.")

@@ -151,7 +151,8 @@ class WorkerChoice:
         Within it Dask computes in this process, or on the workers of a running scheduler.
         """
         if self.joins_cluster:
-            with replace(self, reason=None).open():
+            # What is opened here is for the plan alone.
+            with log_level(logging.WARNING, __name__), self.open():
                 found = replace(Workers.active(wait=True), start_seconds=LOAD_SECONDS)
                 yield lambda sizes: found
             return

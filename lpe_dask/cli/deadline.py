@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lpe_dask.cli.interrupts import DeadlineTimeout, interrupt_main
@@ -31,8 +32,9 @@ logger = logging.getLogger(__name__)
 #: is better late than ended.
 TENTH, HALF = 0.1, 0.5
 
-#: By which factor a rate may be too low that was measured then, by what is done with rows.
-#: Of pairs of nominal rows that are compared once, the first rows have the most.
+#: By which factor what is left may be too high by the rate of then, by what is done with
+#: rows. Of pairs of nominal rows that are compared once, the first rows have the most, and
+#: what comes after them is only forecast.
 RATE_MARGINS = {"measured": 2.0, "scored": 1.25}
 
 
@@ -47,7 +49,7 @@ class Deadline:
     clock : callable
         Seconds that never decrease.
     later : dict of str to float
-        Seconds that at least come after the rows that are "measured", as forecast.
+        Seconds that come after all rows are "measured", as forecast.
     """
 
     seconds: float
@@ -66,9 +68,7 @@ class Deadline:
     @property
     def text(self) -> str:
         """What is asked for, as part of a sentence."""
-        from lpe_dask.forecast import duration_text
-
-        asked = duration_text(self.seconds)
+        asked = timedelta(seconds=self.seconds)
         return f"is to be done within {asked} of its start (--finish-within)"
 
     def check_forecast(self, run: Run, workers: WorkerChoice | SharedWorkers) -> None:
@@ -78,7 +78,7 @@ class Deadline:
         """
         if self.seconds == math.inf:
             return
-        from lpe_dask.forecast import MARGIN, check_in_time, duration_text
+        from lpe_dask.forecast import check_in_time, duration_text
 
         if run.is_begun():
             logger.info(
@@ -95,7 +95,7 @@ class Deadline:
                 "a tenth of the rows", duration_text(found.seconds), self.text,
             )  # fmt: skip
         if run.scoring is not None:
-            self.later["measured"] = found.scoring_seconds / MARGIN
+            self.later["measured"] = found.scoring_seconds
 
     @contextmanager
     def watched(
@@ -150,11 +150,11 @@ class RateCheck:
     _computation: Computation | None = None
     _starts: list[tuple[float, float]] = field(default_factory=list)
     _share: float = 0.0
-    _has_ended: bool = False
+    _is_over: bool = False
 
     def listen(self, computation: Computation) -> None:
         """Take note of a computation that has moved."""
-        if computation.rows is None:
+        if computation.rows is None or self._is_over:
             return
         if computation is not self._computation:
             self._computation = computation
@@ -162,7 +162,9 @@ class RateCheck:
         self._share = _share(computation)
         if not computation.is_open:
             self._share = 1.0
-        elif computation.n_done > 0 and not self._has_ended:
+            # What comes after the rows are scored, such as another fit, is better late.
+            self._is_over = computation.rows.verb == "scored"
+        elif computation.n_done > 0:
             self._judge(computation)
 
     def time_is_over(self) -> None:
@@ -186,29 +188,31 @@ class RateCheck:
             (now - began) * (1 - ahead) / (ahead - before) for began, before in self._starts
         )
         later = self.deadline.later.get(verb, 0.0)
-        if left / RATE_MARGINS[verb] + later > self.deadline.left:
-            self._end(*self._rate_texts(share, verb, left + later))
+        if (left + later) / RATE_MARGINS[verb] > self.deadline.left:
+            rest = (now - self._starts[0][0]) * (1 - share) / share + later
+            self._end(*self._rate_texts(share, verb, rest))
 
-    def _rate_texts(self, share: float, verb: str, seconds: float) -> tuple[str, str]:
+    def _rate_texts(self, share: float, verb: str, rest: float) -> tuple[str, str]:
         """Return why the run ends, and with what it would be done when it is resumed."""
         from lpe_dask.forecast import duration_text, time_option
 
-        deadline, margin = self.deadline, max(RATE_MARGINS.values())
-        enough = deadline.seconds - deadline.left + margin * seconds
-        remedy = f"with --finish-within {time_option(enough)}"
-        usable = deadline.left + deadline.clock() - self._starts[0][0]
-        for how, workers in self.larger(self.workers):
-            if workers.n_threads * usable >= self.workers.n_threads * margin * seconds:
-                remedy += f", or with {how}"
-                break
+        deadline = self.deadline
         reason = (
             f"{share:.0%} of the rows are {verb}, and by their rate what is left takes "
-            f"about {duration_text(seconds)}"
+            f"about {duration_text(rest)}"
         )
+        # What comes before the first rows is done again.
+        remedy = (
+            f"with --finish-within {time_option(deadline.seconds - deadline.left + rest)}"
+        )
+        usable = deadline.left + deadline.clock() - self._starts[0][0]
+        for how, workers in self.larger(self.workers):
+            if workers.n_threads * usable >= self.workers.n_threads * rest:
+                return reason, f"{remedy}, or with {how}"
         return reason, remedy
 
     def _end(self, reason: str, remedy: str) -> None:
-        self._has_ended = True
+        self._is_over = True
         interrupt_main(
             DeadlineTimeout(
                 f"the run was ended, as it {self.deadline.text}, but {reason}. What was "

@@ -185,10 +185,7 @@ class _Attempt:
             size = _rounded(0.9 * most / 2**attempt)
             if size < at_least:
                 return
-            try:
-                seconds = forecast(size).seconds
-            except ValueError:  # these rows cannot be divided so
-                return
+            seconds = forecast(size).seconds
             if seconds <= self.seconds:
                 yield size, seconds
                 return

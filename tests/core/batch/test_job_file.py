@@ -163,7 +163,8 @@ TAKEN = [
         for x in AMOUNTS
     ),
     *(
-        (f"{CLUSTER}give_up_after={text}", "cluster", {"give_up_after": seconds})
+        (f"{CLUSTER}{key}={text}", "cluster", {key: seconds})
+        for key in ("give_up_after", "finish_within")
         for text, seconds in TIMES.items()
     ),
 ]
@@ -274,7 +275,8 @@ PROBLEMS = [
         for value in ("1", "'4 apples'", "''", "true", "'GB'", "'1e999GB'", "'1e30GB'")
     ),
     *(
-        (f"{CLUSTER}give_up_after={value}", "[cluster] give_up_after", "a time above 0, as")
+        (f"{CLUSTER}{key}={value}", f"[cluster] {key}", "a time above 0, as")
+        for key in ("give_up_after", "finish_within")
         for value in ("0", "'30 parsecs'", "true")
     ),
     (f"{THREADS}workers=2\nthreads=1", "[cluster] scheduler", "workers, threads would"),
@@ -360,6 +362,7 @@ def test_of_options__takes_texts_as_a_job_does():
     [
         ({"memory_limit": "1MB"}, r"='1MB' must .* example: --memory-limit=\"4GiB\"\.$"),
         ({"give_up_after": "0s"}, "='0s' must be a time above 0"),
+        ({"finish_within": "2"}, r"='2' must .* example: --finish-within=\"2h\"\.$"),
         ({"scheduler": "here"}, "='here' must be the address of a scheduler"),
         ({"scheduler_file": "a", "scheduler": "threads"}, " name one each"),
         ({"scheduler_file": "a.json", "workers": 2}, "='a.json' .*, but --workers would"),

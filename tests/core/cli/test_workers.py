@@ -23,7 +23,7 @@ from choosing import mostly_slow
 from lpe_dask.batch import ClusterSection, runs
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli.security import of_local_cluster
-from lpe_dask.tasks.worker_pool import active_client
+from lpe_dask.tasks.worker_pool import Workers, active_client
 
 #: Each row of a table of 60 rows among all others.
 ALONE = ("score", "nominal.parquet", "--output", "out")
@@ -239,7 +239,8 @@ def test_workers__are_not_started_for_what_takes_no_longer(started):
 
 
 JOB = "[score]\ndata='data.parquet'\ncolumns=['x']\noutput='out'\n[cluster]\n"
-OF_JOB = {"workers": 2, "threads": 3, "give_up_after": 60.0}
+OF_RUN = {"give_up_after": 60.0, "finish_within": 36000.0}
+OF_JOB = {"workers": 2, "threads": 3, **OF_RUN}
 
 
 @pytest.mark.parametrize(
@@ -249,15 +250,42 @@ OF_JOB = {"workers": 2, "threads": 3, "give_up_after": 60.0}
         ([*ALONE, "--memory-limit", "1GiB"], {"memory_limit": 2**30}),
         (["run", "job.toml"], OF_JOB),
         (["run", "job.toml", "--dashboard"], OF_JOB | {"dashboard": True}),
-        (["run", "job.toml", "--workers", 1], {"workers": 1, "give_up_after": 60.0}),
+        (["run", "job.toml", "--workers", 1], {"workers": 1, **OF_RUN}),
         (["run", "job.toml", "--give-up-after", "2min"], OF_JOB | {"give_up_after": 120.0}),
+        (["run", "job.toml", "--finish-within", "3h"], OF_JOB | {"finish_within": 10800.0}),
     ],
 )
 def test_workers__are_those_of_options_before_those_of_the_job(started, command, section):
-    Path("job.toml").write_text(f"{JOB}workers=2\nthreads=3\ngive_up_after='1min'\n")
+    of_run = "give_up_after='1min'\nfinish_within='10h'\n"
+    Path("job.toml").write_text(f"{JOB}workers=2\nthreads=3\n{of_run}")
 
     assert invoke(*command).exit_code == 0
     assert started == [ClusterSection(**section)]
+
+
+@pytest.mark.parametrize(
+    ("section", "found"),
+    [
+        ({}, {"--workers 8": 8}),
+        ({"workers": 1, "threads": 2}, {"--workers 8": 8}),
+        ({"scheduler": "threads"}, {"--workers 8": 8}),
+        (
+            {"scheduler": "tcp://127.0.0.1:1"},
+            {f"{n} times the workers": 2 * n for n in (2, 4, 8, 16, 32)},
+        ),
+    ],
+)
+def test_larger__are_all_cores_or_more_workers_of_a_cluster(monkeypatch, section, found):
+    monkeypatch.setattr(clusters, "CPU_COUNT", 8)
+    choice = clusters.WorkerChoice(ClusterSection(**section))
+
+    def threads(n):
+        larger = choice.larger(Workers(n, 1, 2**33))
+        return {how: workers.n_threads for how, workers in larger}
+
+    assert threads(2) == found
+    if "tcp" not in section.get("scheduler", ""):
+        assert threads(8) == {}
 
 
 @pytest.mark.parametrize("command", [[*ALONE, "--dashboard"], ["run", "job.toml"]])
