@@ -86,6 +86,30 @@ def test_fit_and_run__name_what_they_write(files):
     assert nothing["run"] == f"file://{files}/out/2026-11-20"
 
 
+def test_run__of_a_range_names_each_day_and_counts_them(files):
+    Path("job.toml").write_text(
+        '[score]\ndata="{date}.parquet"\noutput="out/{date}"\nexclude=["name"]\n'
+    )
+    for day in (1, 2):
+        Path(f"2026-11-0{day}.parquet").hardlink_to("data.parquet")
+    given = ("run", "job.toml", *THREADS, *JSON, "--date")
+    invoke(*given, "2026-11-01")
+
+    result = invoke(*given, "2026-11-01..2026-11-03", "--keep-going")
+
+    assert result.exit_code == INVALID_INPUT
+    *days, last = objects(result.stderr)
+    by_run = {
+        of["run"].rpartition("/")[2]: of["event"] for of in days if of["event"] != "log"
+    }
+    assert by_run == {
+        "2026-11-01": "nothing to do", "2026-11-02": "run finished", "2026-11-03": "error",
+    }  # fmt: skip
+    assert (last["event"], last["run"]) == ("days finished", None)
+    counts = {key: of for key, of in last["fields"].items() if key != "message"}
+    assert counts == {"finished before": 1, "done": 1, "failed": 1}
+
+
 def test_explain__prints_results_as_ever(files):
     invoke(*SCORE, *THREADS)
 
