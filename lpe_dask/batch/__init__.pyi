@@ -6,6 +6,7 @@ from .api import score_job as score_job
 from .explanations import explain_output as explain_output
 from .job import ClusterSection as ClusterSection
 from .job import Job as Job
+from .output import note_failure as note_failure
 from .page import report as report
 from .patterns import read_patterns as read_patterns
 from .placeholders import MAX_RANGE_DAYS as MAX_RANGE_DAYS

@@ -28,8 +28,8 @@ def run(
 ) -> dict[str, Any] | None:
     """Do what a job file says, as far as it is not done yet, and return a summary.
 
-    Computes, with the scheduler that is active: the section ``[cluster]`` is for the
-    command line, which starts workers or joins them.
+    Computes, with the scheduler that is active: the sections ``[cluster]`` and ``[notify]``
+    are for the command line, which starts workers or joins them, and runs a command.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def score_files(
         Rows to score: Parquet or CSV; file, folder or glob; local or an fsspec URL.
     output : str or path
         Folder to make, one that all workers see: ``part-00000.parquet`` and so on in input
-        order, ``_summary.json``, ``_reasons.pqt`` and ``_report.html``.
+        order, ``_summary.json``, ``_reasons.pqt``, ``_metrics.prom`` and ``_report.html``.
     nominal : as ``data``, optional
         Nominal rows. None, without ``model``: each row is scored against all others.
     model : str or path, optional

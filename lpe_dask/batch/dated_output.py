@@ -63,6 +63,11 @@ class DatedOutput:
         return digest(self.on(_REFERENCE_DATE))
 
     @property
+    def without_day(self) -> str:
+        """The output, with the placeholders of days as they are."""
+        return self.placeholders.expand_variables(self.template)
+
+    @property
     def folder(self) -> str:
         """The folder that holds the outputs of all days."""
         folder, slash, _ = self.start.rpartition("/")

@@ -374,6 +374,24 @@ class ClusterSection(Section):
             yield joined[0], problem
 
 
+class NotifySection(Section):
+    """What `lpe-dask run` does when there is something to look at.
+
+    Attributes
+    ----------
+    command : tuple of str
+        A program and its arguments; ``{summary}`` stands for the path of the summary.
+    """
+
+    command: Annotated[
+        tuple[Annotated[str, Field(pattern=_PATH)], ...], Field(strict=False, min_length=1)
+    ] = _key(
+        "a list of texts, a program and its arguments, none of them empty",
+        '["notify-us", "{summary}"]',
+        ...,
+    )
+
+
 def _option(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
@@ -391,6 +409,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "score": ScoreSection,
     "drift": DriftSection,
     "cluster": ClusterSection,
+    "notify": NotifySection,
     "csv": CsvOptions,
 }
 
@@ -415,6 +434,8 @@ class Job(Section):
         Given, a single run is tested, too.
     cluster : ClusterSection, optional
         None: this process for what it does in seconds, else workers of this machine.
+    notify : NotifySection, optional
+        Whom `lpe-dask run` tells of anomalies, drift and failures.
     csv : CsvOptions, optional
         How CSV files of the job are read.
     path : str
@@ -433,6 +454,7 @@ class Job(Section):
     score: ScoreSection | None = None
     drift: DriftSection | None = None
     cluster: ClusterSection | None = None
+    notify: NotifySection | None = None
     csv: CsvOptions | None = None
     path: str = ""
     date: datetime.date | None = None

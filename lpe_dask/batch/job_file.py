@@ -155,7 +155,8 @@ def _substitute(key: str, value: Any, placeholders: Placeholders) -> Any:
             "a range of days is allowed in data only, which may be a list. Name one day, "
             "for example {date}."
         )
-    filled = [placeholders.expand(text)[0] for text in texts]
+    later = {"summary"} if key == "command" else set()
+    filled = [placeholders.expand(text, later)[0] for text in texts]
     return filled[0] if isinstance(value, str) else filled
 
 

@@ -66,14 +66,6 @@ def report(
     return f"{url.rstrip('/')}/{REPORT_NAME}"
 
 
-def has_page(output: str) -> bool:
-    """Return whether an output has a page; True where that cannot be seen."""
-    try:
-        return Folder(output).exists(REPORT_NAME)
-    except (OSError, NotImplementedError):
-        return True
-
-
 def make_page(output: str) -> None:
     """Write the page about a finished run; a warning says where that fails."""
     try:

@@ -4,6 +4,7 @@
     {date}              the day of the run, as 2026-11-20
     {date-7d}           days before it; {date+1d}: after it
     {date-7d..date}     each day of a range, both ends included: one text for each
+    {summary}           the path of the summary; in the command of [notify] only
 
 Braces have no other meaning, so a typing error is refused and not taken for the name of a
 file. Values of environment variables are not searched for placeholders again.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,8 +60,14 @@ class Placeholders:
     day: datetime.date
     environment: Mapping[str, str] = field(repr=False)  # it may have passwords
 
-    def expand(self, text: str) -> list[str]:
+    def expand(self, text: str, later: Collection[str] = ()) -> list[str]:
         """Return ``text`` filled, once for each day of the range in it, ascending.
+
+        Parameters
+        ----------
+        text : str
+        later : collection of str
+            Placeholders that are left as they are.
 
         Raises
         ------
@@ -79,7 +86,23 @@ class Placeholders:
                 f"others as separate paths, in a list."
             )
         days = self._days(ranges[0]) if ranges else [self.day]
-        return [_PLACEHOLDER.sub(partial(self._value, range_day=day), text) for day in days]
+        return [
+            _PLACEHOLDER.sub(partial(self._value, range_day=day, later=later), text)
+            for day in days
+        ]
+
+    def expand_variables(self, text: str) -> str:
+        """Return ``text`` with environment variables filled in, and days as they are.
+
+        Examples
+        --------
+        >>> placeholders = Placeholders(datetime.date(2026, 3, 1), {"DATA": "s3://logs"})
+        >>> placeholders.expand_variables("${DATA}/out/{date-1d}")
+        's3://logs/out/{date-1d}'
+        """
+        return _PLACEHOLDER.sub(
+            lambda of: self._variable(of[1]) if of.lastgroup == "variable" else of[0], text
+        )
 
     def with_variables(self, text: str) -> str:
         """Return ``text`` with environment variables filled in, and nothing else changed.
@@ -121,7 +144,11 @@ class Placeholders:
             )
         return [first + datetime.timedelta(days=i) for i in range(n_days)]
 
-    def _value(self, match: re.Match[str], range_day: datetime.date) -> str:
+    def _value(
+        self, match: re.Match[str], range_day: datetime.date, later: Collection[str]
+    ) -> str:
+        if match["day"] in later:
+            return match[0]
         if match.lastgroup == "variable":
             return self._variable(match["variable"])
         day = range_day if match.lastgroup == "last" else self._day(match["day"])
