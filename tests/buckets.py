@@ -23,6 +23,7 @@ output = "{place}/out/{{date}}"
 
 #: What is in an output that is done.
 DONE = [
+    "_metrics.prom",
     "_reasons.pqt",
     "_report.html",
     "_summary.json",

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import logging
 import os
 import re
@@ -126,6 +127,49 @@ def s3_server(environment):
         faults = server._server.app = Faults(server._server.app)
         try:
             yield faults
+        finally:
+            S3FileSystem.clear_instance_cache()
+            faults.repair()
+            reset = f"http://{host}:{port}/moto-api/reset"  # its buckets outlive the server
+            urllib.request.urlopen(urllib.request.Request(reset, method="POST")).close()
+            server.stop()
+
+
+@contextmanager
+def s3_server_with_keys():
+    """Give the options that open an S3 server with an empty bucket, and its `Faults`.
+
+    The server refuses all other keys, and the environment of this process has none.
+    """
+    import boto3
+    from moto import settings
+    from moto.server import ThreadedMotoServer  # takes a second
+    from s3fs import S3FileSystem
+
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        patch.setenv("NO_PROXY", host)
+        S3FileSystem.clear_instance_cache()
+        found = {"endpoint_url": f"http://{host}:{port}", "region_name": "us-east-1"}
+        as_root = {"aws_access_key_id": "root", "aws_secret_access_key": "root"} | found
+        boto3.client("s3", **as_root).create_bucket(Bucket="bucket")
+        users = boto3.client("iam", **as_root)
+        users.create_user(UserName="user")
+        allowed = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+        users.put_user_policy(UserName="user", PolicyName="all", PolicyDocument=policy)
+        key = users.create_access_key(UserName="user")["AccessKey"]
+        keys = {"key": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
+        faults = server._server.app = Faults(server._server.app)
+        patch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
+        try:
+            yield keys | {"client_kwargs": found}, faults
         finally:
             S3FileSystem.clear_instance_cache()
             faults.repair()

@@ -14,6 +14,7 @@ from lpe_dask.batch.runs import Run
 from lpe_dask.model import FitArguments, checked_parameters
 from lpe_dask.storage import redact_errors
 from lpe_dask.tables import CsvOptions, Paths, as_paths
+from lpe_dask.tasks import call_options
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +28,8 @@ def run(
 ) -> dict[str, Any] | None:
     """Do what a job file says, as far as it is not done yet, and return a summary.
 
-    Computes, with the scheduler that is active: the section ``[cluster]`` is for the
-    command line, which starts workers or joins them.
+    Computes, with the scheduler that is active: the sections ``[cluster]`` and ``[notify]``
+    are for the command line, which starts workers or joins them, and runs a command.
 
     Parameters
     ----------
@@ -89,6 +90,7 @@ def score_files(
     rows: Literal["all", "flagged"] = "all",
     format: Literal["parquet", "csv", "jsonl"] = "parquet",  # noqa: A002 - as in jobs
     without_rows: str | PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **arguments: Unpack[FitArguments],
 ) -> dict[str, Any]:
     """Score the rows of a table in files, write them with their p-values, return a summary.
@@ -102,7 +104,7 @@ def score_files(
         Rows to score: Parquet or CSV; file, folder or glob; local or an fsspec URL.
     output : str or path
         Folder to make, one that all workers see: ``part-00000.parquet`` and so on in input
-        order, ``_summary.json``, ``_reasons.pqt`` and ``_report.html``.
+        order, ``_summary.json``, ``_reasons.pqt``, ``_metrics.prom`` and ``_report.html``.
     nominal : as ``data``, optional
         Nominal rows. None, without ``model``: each row is scored against all others.
     model : str or path, optional
@@ -143,6 +145,12 @@ def score_files(
     without_rows : str or path, optional
         A list that `explain_output` has written (``confirm``): the rows of ``nominal`` that
         it marks are left out.
+    storage_options : dict, optional
+        Keys and other options of the filesystems of fsspec, such as ``{"key": ...,
+        "secret": ...}``, with which all URLs of the call open, that of the spool too, here
+        and on workers; paths of this machine need none. Those under the name of a protocol,
+        such as ``{"s3": {...}}``, are for its URLs alone. They are in no output, message or
+        key of a task; see ``docs/security.md``.
     **arguments
         Of `LPE`; none with ``model``. The columns in ``by`` are read besides ``columns``.
 
@@ -190,7 +198,7 @@ def score_files(
         keep=keep, alpha=alpha, confidence=confidence, fdr=fdr,
         check_calibration=check_calibration, private=private, report=report, csv=csv,
         rows=rows, format=format, without_rows=without_rows, **arguments,
-    )  # fmt: skip
+    ).with_storage_options(call_options(storage_options))  # fmt: skip
     return Run.prepare(job, "replace" if overwrite else "refuse").execute()
 
 

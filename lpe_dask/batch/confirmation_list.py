@@ -36,7 +36,16 @@ from lpe_dask.batch.output import RESULT_COLUMNS, ROW_NUMBER, overlaps, reserved
 from lpe_dask.batch.reason_texts import id_text, reasons_text
 from lpe_dask.batch.spreadsheet_text import without_formulas
 from lpe_dask.batch.summary import read_summary
-from lpe_dask.storage import MASK, Folder, Lock, printable, redact, single_line
+from lpe_dask.storage import (
+    MASK,
+    Folder,
+    Lock,
+    like,
+    printable,
+    redact,
+    sibling_url,
+    single_line,
+)
 from lpe_dask.tables import FileTable, LocatedRows, open_features
 
 logger = logging.getLogger(__name__)
@@ -73,7 +82,7 @@ class ConfirmationList:
             If it would be a part of the output, or of such a table.
         """
         above, slash, name = file.rpartition("/")
-        folder = Folder(above + slash or ".")
+        folder = Folder(like(file, above + slash or "."))
         if not name:
             raise ValueError(
                 f"confirm={file!r} must be the name of a file to write, such as list.csv "
@@ -84,7 +93,8 @@ class ConfirmationList:
                 f"{redact(file)} would be in the output {redact(output)}, where readers "
                 f"take it for rows. Give a file elsewhere (confirm=, --confirm)."
             )
-        if among := [of for of in inputs if MASK not in of and overlaps(file, of)]:
+        given = [sibling_url(output, of) for of in inputs if MASK not in of]
+        if among := [of for of in given if overlaps(file, of)]:
             raise ValueError(
                 f"{redact(file)} would be among the rows at {among[0]}, where later runs "
                 f"take it for some. Give a file elsewhere (confirm=, --confirm)."

@@ -18,7 +18,7 @@ from typing import Any
 from lpe_dask.batch.errors import JobKeyError
 from lpe_dask.batch.fingerprint import digest
 from lpe_dask.batch.placeholders import shorten
-from lpe_dask.storage import Folder, redact
+from lpe_dask.storage import Folder, like, redact
 from lpe_dask.tables import FileTable, LocatedRows
 
 logger = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ _REMEDY = (
 
 def _content(file: str) -> str:
     folder, slash, name = file.rpartition("/")
-    content = Folder(folder + slash or ".").read(name)
+    content = Folder(like(file, folder + slash or ".")).read(name)
     if content is None:
         raise _refusal(
             f"there is no list of confirmed rows at {redact(file)}. Give one that "

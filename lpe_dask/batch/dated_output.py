@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from lpe_dask.batch.fingerprint import digest
 from lpe_dask.batch.placeholders import Placeholders
-from lpe_dask.storage import Folder
+from lpe_dask.storage import Folder, like
 
 #: Replaces the day of a run where days must not matter.
 _REFERENCE_DATE = datetime.date(2000, 1, 1)
@@ -26,7 +26,7 @@ class DatedOutput:
     Attributes
     ----------
     template : str
-        As the job has it, with placeholders.
+        As the job has it, with placeholders; outputs open as it does.
     placeholders : Placeholders
         For the day of the run.
     start : str
@@ -63,14 +63,20 @@ class DatedOutput:
         return digest(self.on(_REFERENCE_DATE))
 
     @property
+    def without_day(self) -> str:
+        """The output, with the placeholders of days as they are."""
+        return self.placeholders.expand_variables(self.template)
+
+    @property
     def folder(self) -> str:
         """The folder that holds the outputs of all days."""
         folder, slash, _ = self.start.rpartition("/")
-        return folder or slash or "."
+        return like(self.template, folder or slash or ".")
 
     def on(self, day: datetime.date) -> str:
         """Return the output of a day."""
-        return replace(self.placeholders, day=day).expand(self.template)[0]
+        output = replace(self.placeholders, day=day).expand(self.template)[0]
+        return like(self.template, output)
 
     def others(self) -> list[datetime.date]:
         """Return the other days for which there is something in the folder, ascending."""

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -38,9 +38,9 @@ from lpe_dask.batch.reason_texts import id_text
 from lpe_dask.batch.row_selection import take
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Explanation, Fitted, ModelFolder
-from lpe_dask.storage import MASK, Folder, Lock, redact_errors
+from lpe_dask.storage import MASK, Folder, Lock, redact_errors, sibling_url, with_options
 from lpe_dask.tables import FileTable
-from lpe_dask.tasks import compute, frame_tasks, new_tasks
+from lpe_dask.tasks import call_options, compute, frame_tasks, new_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -337,6 +337,8 @@ def explain_output(
     top: int = 50,
     workers: AbstractContextManager[None] | None = None,
     confirm: str | PathLike[str] | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """Return the reasons for the most anomalous rows of an output, which it then has.
 
@@ -359,6 +361,8 @@ def explain_output(
         of its measured columns; ``p_value``, ``id_columns``, ``reasons``, and an empty
         ``is_anomaly_confirmed``. `score_files` and fits leave out what is marked
         (``without_rows``). Reads the input of the run.
+    storage_options : dict, optional
+        How the URLs of output, model, input and list open: see `score_files`.
 
     Returns
     -------
@@ -379,11 +383,12 @@ def explain_output(
     """
     if type(top) is not int or top < 1:
         raise ValueError(f"top={top!r} must be a whole number of at least 1.")
-    url = fspath(output)
+    options = call_options(storage_options)
+    url = with_options(output, options)
     if confirm is not None:  # which takes what is here
         from lpe_dask.batch.confirmation_list import write_confirmation_list
 
-        return write_confirmation_list(url, top, workers, fspath(confirm))
+        return write_confirmation_list(url, top, workers, with_options(confirm, options))
     if not has_explanations(url, top):
         with reserved_output(url) as lock, workers or nullcontext():
             work_out(url, read_summary(url), top, lock)
@@ -437,7 +442,7 @@ def work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
             f"URL with a password. Lower top (--top), or run the job with a saved model "
             f"(--model)."
         )
-    model = ModelFolder(path).load()
+    model = ModelFolder(sibling_url(url, path)).load()
     if model.source != fingerprint.settings["model"]:
         raise ValueError(
             f"the model at {path} is not the one that {url} was scored with. Lower top "

@@ -35,7 +35,7 @@ from lpe_dask.model import (
     fit_model,
     learned_components,
 )
-from lpe_dask.storage import Folder, redact
+from lpe_dask.storage import Folder, child_url, redact
 from lpe_dask.tables import (
     ExclusionError,
     FileTable,
@@ -181,7 +181,7 @@ class Fit:
         By this version only: another one may change results.
         """
         name = digest([self.source, metadata.version("lpe_dask")])
-        return f"{folder}/_fit-{name}"
+        return child_url(folder, f"_fit-{name}")
 
     def is_begun(self, folder: str) -> bool:
         """Return whether some rows are measured already; ``folder`` as in `execute`."""

@@ -9,7 +9,7 @@ from typing import Any
 from lpe_dask.batch.errors import JobKeyError
 from lpe_dask.batch.fingerprint import changed_files, read_fingerprint
 from lpe_dask.batch.job import Source
-from lpe_dask.storage import MASK, redact
+from lpe_dask.storage import MASK, redact, sibling_url
 from lpe_dask.tables import (
     CsvOptions,
     FileTable,
@@ -95,7 +95,8 @@ def input_of(output: str, summary: dict[str, Any]) -> tuple[FileTable, list[Any]
     """
     made_from = read_fingerprint(output)
     assert made_from is not None  # it is in the summary
-    names, settings = [name for name, *_ in made_from.data], made_from.settings
+    names = [sibling_url(output, name) for name, *_ in made_from.data]
+    settings = made_from.settings
     if any(MASK in name for name in names):
         raise ValueError(
             f"{redact(output)} was made from URLs with passwords, which it does not keep, "

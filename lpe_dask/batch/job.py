@@ -12,7 +12,7 @@ import datetime
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from dask.utils import parse_bytes
@@ -32,6 +32,7 @@ from lpe_dask.batch.placeholders import shorten
 from lpe_dask.batch.refit_policy import PATTERN as REFIT_POLICY
 from lpe_dask.batch.refit_policy import RefitPolicy
 from lpe_dask.model import PARAMETERS
+from lpe_dask.storage import Url, with_options
 from lpe_dask.tables import CsvOptions, ExcludedColumns, feature_columns
 from lpe_dask.tasks import Workers, seconds_of
 
@@ -40,6 +41,9 @@ DEFAULTS = {name: known.default for name, known in PARAMETERS.items() if known.i
 
 #: A path, which is not empty.
 _PATH = r"^[^\x00]+$"
+
+#: Keys of sections that have one path each.
+_PATHS = ("path", "output", "without_rows")
 
 _Item = TypeVar("_Item")
 
@@ -370,6 +374,24 @@ class ClusterSection(Section):
             yield joined[0], problem
 
 
+class NotifySection(Section):
+    """What `lpe-dask run` does when there is something to look at.
+
+    Attributes
+    ----------
+    command : tuple of str
+        A program and its arguments; ``{summary}`` stands for the path of the summary.
+    """
+
+    command: Annotated[
+        tuple[Annotated[str, Field(pattern=_PATH)], ...], Field(strict=False, min_length=1)
+    ] = _key(
+        "a list of texts, a program and its arguments, none of them empty",
+        '["notify-us", "{summary}"]',
+        ...,
+    )
+
+
 def _option(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
@@ -387,6 +409,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "score": ScoreSection,
     "drift": DriftSection,
     "cluster": ClusterSection,
+    "notify": NotifySection,
     "csv": CsvOptions,
 }
 
@@ -411,6 +434,8 @@ class Job(Section):
         Given, a single run is tested, too.
     cluster : ClusterSection, optional
         None: this process for what it does in seconds, else workers of this machine.
+    notify : NotifySection, optional
+        Whom `lpe-dask run` tells of anomalies, drift and failures.
     csv : CsvOptions, optional
         How CSV files of the job are read.
     path : str
@@ -429,6 +454,7 @@ class Job(Section):
     score: ScoreSection | None = None
     drift: DriftSection | None = None
     cluster: ClusterSection | None = None
+    notify: NotifySection | None = None
     csv: CsvOptions | None = None
     path: str = ""
     date: datetime.date | None = None
@@ -468,6 +494,20 @@ class Job(Section):
             return "this is a single run: only the runs of a job are compared"
         return None
 
+    def with_storage_options(self, options: Mapping[str, Any]) -> Job:
+        """Return the same job, all URLs of which open with some options of storages."""
+        if not options:
+            return self
+        update: dict[str, Any] = {
+            name: section.model_copy(update=_paths_with(section, options))
+            for name in ("nominal", "model", "score")
+            if (section := getattr(self, name)) is not None
+        }
+        if self.dated_output is not None:  # a template, perhaps without a protocol yet
+            template = Url(self.dated_output.template, options)
+            update["dated_output"] = replace(self.dated_output, template=template)
+        return self.model_copy(update=update)
+
     def with_drift_test(self) -> Job:
         """Return the same job with a drift test, also for a single run.
 
@@ -491,6 +531,19 @@ class Job(Section):
         place = self.model.path if self.score is None else self.score.output
         assert place is not None
         return place
+
+
+def _paths_with(section: Section, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the paths of a section, with options of storages."""
+    given = {name: getattr(section, name, None) for name in _PATHS}
+    update: dict[str, Any] = {
+        name: with_options(path, options) for name, path in given.items() if path
+    }
+    if sources := getattr(section, "data", ()):
+        update["data"] = tuple(
+            replace(source, path=with_options(source.path, options)) for source in sources
+        )
+    return update
 
 
 # Contradictions

@@ -32,9 +32,11 @@ from lpe_dask.batch.job import (
     short_repr,
     value_problem,
 )
+from lpe_dask.batch.job_storage import STORAGE, read_storage
 from lpe_dask.batch.placeholders import Placeholders, has_range, shorten
 from lpe_dask.model import ParameterError
 from lpe_dask.storage import short_message
+from lpe_dask.tasks import call_options
 
 #: Most problems in one message.
 MAX_PROBLEMS = 5
@@ -48,7 +50,8 @@ def read_job(
     """Return the job that a TOML file describes, checked as far as the file alone allows.
 
     Placeholders (see placeholders.py) are filled in the texts and lists of texts that are
-    values of a key; no text in metric_params is a path or a day.
+    values of a key; no text in metric_params is a path or a day. The spool of this process
+    opens with the options in [storage] from now on, as all URLs of the job do.
 
     Parameters
     ----------
@@ -69,9 +72,11 @@ def read_job(
     """
     problems = Problems(os.fspath(path))
     tables = _read(problems.path)
+    storage = tables.pop(STORAGE, {})
     # A datetime is a date to Python, but would be formatted with its time.
     day = datetime.date.fromordinal((date or datetime.date.today()).toordinal())
     placeholders = Placeholders(day, os.environ if environment is None else environment)
+    options = read_storage(storage, placeholders, problems)
     job = _validate(tables, _fill(tables, placeholders, problems), problems)
     fitted = tables.get("model", {}).get("path", tables.get("nominal", {}).get("data", ""))
     known: dict[str, Any] = {
@@ -85,7 +90,7 @@ def read_job(
     for conflict in conflicts(job):
         problems.add(*conflict)
     problems.raise_any()
-    return job
+    return job.with_storage_options(call_options(options))
 
 
 @contextmanager
@@ -150,14 +155,15 @@ def _substitute(key: str, value: Any, placeholders: Placeholders) -> Any:
             "a range of days is allowed in data only, which may be a list. Name one day, "
             "for example {date}."
         )
-    filled = [placeholders.expand(text)[0] for text in texts]
+    later = {"summary"} if key == "command" else set()
+    filled = [placeholders.expand(text, later)[0] for text in texts]
     return filled[0] if isinstance(value, str) else filled
 
 
 def _validate(tables: dict[str, Any], filled: dict[str, Any], problems: Problems) -> Job:
     """Return the job in the tables; raise for the problems of the file so far."""
     for section in filled.keys() - SECTIONS.keys():
-        problems.add(section, "", _unknown(section, SECTIONS, "a job"))
+        problems.add(section, "", _unknown(section, [*SECTIONS, STORAGE], "a job"))
     job = Job()
     try:
         known = {name: filled[name] for name in SECTIONS if name in filled}

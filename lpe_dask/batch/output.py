@@ -7,8 +7,10 @@
     OUT/_scores.csv, .jsonl       the same rows in one file, if wanted
     OUT/_reasons.pqt              why the most anomalous rows are anomalous
     OUT/_summary.json             what was done; the output is complete
+    OUT/_failure.json             why a run failed, if that was notified; until it is done
     OUT/_predecessor.json         what a replaced summary says of its series
     OUT/_report.html              the same, as a page
+    OUT/_metrics.prom             its numbers, for Prometheus
 
 Every file is written under another name and then moved: all visible files are complete.
 Readers of Parquet folders ignore names that begin with an underscore.
@@ -46,11 +48,12 @@ logger = logging.getLogger(__name__)
 FINGERPRINT_NAME, SUMMARY_NAME = "_run.json", "_summary.json"
 
 #: Names of the reasons for the most anomalous rows, a Parquet file that readers of the
-#: folder do not take for a part, and of the page about a run.
-REASONS_NAME, REPORT_NAME = "_reasons.pqt", "_report.html"
+#: folder do not take for a part, of the page about a run, and of its metrics.
+REASONS_NAME, REPORT_NAME, METRICS_NAME = "_reasons.pqt", "_report.html", "_metrics.prom"
 
-#: Name of the copy of what a replaced summary says of its series of runs.
-PREDECESSOR_NAME = "_predecessor.json"
+#: Name of the copy of what a replaced summary says of its series of runs, and of the note
+#: that somebody was notified that the run has failed.
+PREDECESSOR_NAME, FAILURE_NAME = "_predecessor.json", "_failure.json"
 
 #: Folder for parts whose anomalies cannot be decided before all are measured.
 PENDING = "_undecided"
@@ -65,11 +68,11 @@ ROW_NUMBER = "row_number"
 #: only until they have finished, except for the lock.
 _OUTPUT_FILES = re.compile(
     r"part-\d{5,}\.parquet|_(summary|run)\.json|_undecided|_reasons\.pqt|_report\.html"
-    r"|_scores\.(csv|jsonl)"
+    r"|_metrics\.prom|_scores\.(csv|jsonl)"
 )
 _BEFORE_FIRST_PART = re.compile(
-    r"_(lock|predecessor)\.json|_fit-[0-9a-f]+"
-    r"|\.+(part-|_(summary|run|lock|predecessor|reasons|report|scores)).*\.tmp"
+    r"_(lock|predecessor|failure)\.json|_fit-[0-9a-f]+"
+    r"|\.+(part-|_(summary|run|lock|predecessor|failure|reasons|report|metrics|scores)).*\.tmp"
 )
 _TEMPORARY = re.compile(
     rf"(?!_(lock|predecessor)\.json)({_BEFORE_FIRST_PART.pattern})|_undecided|_run\.json"
@@ -172,6 +175,28 @@ def reserved_output(url: str) -> AbstractContextManager[Lock]:
     refusal = "nothing can be written to the output {url}"
     is_ours = not Folder(url).exists()
     return Lock(url).hold("score a table", refusal, is_ours=is_ours)
+
+
+def note_failure(url: str, text: str) -> bool:
+    """Note in an output why its run has failed; return False if there is such a note.
+
+    The note goes when the run is done. Where there is no output, there is none.
+    """
+    folder = Folder(url)
+    if not folder.exists():
+        return True
+    if folder.exists(FAILURE_NAME):
+        return False
+    write_json(url, FAILURE_NAME, {"text": text})
+    return True
+
+
+def has_file(url: str, name: str) -> bool:
+    """Return whether an output has a file; True where that cannot be seen."""
+    try:
+        return Folder(url).exists(name)
+    except (OSError, NotImplementedError):
+        return True
 
 
 def write_json(url: str, name: str, content: Any, indent: int | None = 1) -> None:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import logging
-from os import PathLike, fspath
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
 
 from lpe_dask.batch.output import REPORT_NAME
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.pages import report_page
-from lpe_dask.storage import Folder, redact_errors, short_message
+from lpe_dask.storage import (
+    Folder,
+    checked_options,
+    redact_errors,
+    short_message,
+    with_options,
+)
 
 logger = logging.getLogger(__name__)
 
 
 @redact_errors()
-def report(output: str | PathLike[str]) -> str:
+def report(
+    output: str | PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> str:
     """Write the page about a finished run into its output, and return the path of the page.
 
     One HTML file without scripts, which needs no network: what was found, why, whether the
@@ -27,6 +37,8 @@ def report(output: str | PathLike[str]) -> str:
     ----------
     output : str or path
         Folder or fsspec URL that a run has written.
+    storage_options : dict, optional
+        How the URL opens: see `score_files`.
 
     Returns
     -------
@@ -48,18 +60,10 @@ def report(output: str | PathLike[str]) -> str:
     >>> lpe_dask.report("out/2026-11-24")  # doctest: +SKIP
     'out/2026-11-24/_report.html'
     """
-    url = fspath(output)
+    url = with_options(output, checked_options(storage_options))
     page = report_page(read_summary(url))
     Folder(url).write(REPORT_NAME, page.encode(errors="replace"))
     return f"{url.rstrip('/')}/{REPORT_NAME}"
-
-
-def has_page(output: str) -> bool:
-    """Return whether an output has a page; True where that cannot be seen."""
-    try:
-        return Folder(output).exists(REPORT_NAME)
-    except (OSError, NotImplementedError):
-        return True
 
 
 def make_page(output: str) -> None:

@@ -32,6 +32,7 @@ from lpe_dask.storage import (
     Folder,
     Lock,
     check_footer,
+    child_url,
     is_transient,
     retried,
     retried_until_visible,
@@ -87,7 +88,7 @@ class PartFolder:
 
     def pending(self) -> PartFolder:
         """Return the folder for parts whose anomalies are not decided yet."""
-        return replace(self, url=f"{self.url}/{PENDING}")
+        return replace(self, url=child_url(self.url, PENDING))
 
     def make(self) -> None:
         """Make the folder, if it does not exist."""

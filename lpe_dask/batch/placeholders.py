@@ -4,6 +4,7 @@
     {date}              the day of the run, as 2026-11-20
     {date-7d}           days before it; {date+1d}: after it
     {date-7d..date}     each day of a range, both ends included: one text for each
+    {summary}           the path of the summary; in the command of [notify] only
 
 Braces have no other meaning, so a typing error is refused and not taken for the name of a
 file. Values of environment variables are not searched for placeholders again.
@@ -13,9 +14,9 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 #: Most days of a range, ten years: more is a typing error.
@@ -28,6 +29,7 @@ _PLACEHOLDER = re.compile(
     r"\$\{(?P<variable>[^{}]*)\}|\{(?P<first>[^{}]*?)\.\.(?P<last>[^{}]*)\}"
     r"|\{(?P<day>[^{}]*)\}"
 )
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _DAY = re.compile(r"date(?:([+-][0-9]{1,6})d)?")
 
 
@@ -56,10 +58,16 @@ class Placeholders:
     """
 
     day: datetime.date
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)  # it may have passwords
 
-    def expand(self, text: str) -> list[str]:
+    def expand(self, text: str, later: Collection[str] = ()) -> list[str]:
         """Return ``text`` filled, once for each day of the range in it, ascending.
+
+        Parameters
+        ----------
+        text : str
+        later : collection of str
+            Placeholders that are left as they are.
 
         Raises
         ------
@@ -78,7 +86,39 @@ class Placeholders:
                 f"others as separate paths, in a list."
             )
         days = self._days(ranges[0]) if ranges else [self.day]
-        return [_PLACEHOLDER.sub(partial(self._value, range_day=day), text) for day in days]
+        return [
+            _PLACEHOLDER.sub(partial(self._value, range_day=day, later=later), text)
+            for day in days
+        ]
+
+    def expand_variables(self, text: str) -> str:
+        """Return ``text`` with environment variables filled in, and days as they are.
+
+        Examples
+        --------
+        >>> placeholders = Placeholders(datetime.date(2026, 3, 1), {"DATA": "s3://logs"})
+        >>> placeholders.expand_variables("${DATA}/out/{date-1d}")
+        's3://logs/out/{date-1d}'
+        """
+        return _PLACEHOLDER.sub(
+            lambda of: self._variable(of[1]) if of.lastgroup == "variable" else of[0], text
+        )
+
+    def with_variables(self, text: str) -> str:
+        """Return ``text`` with environment variables filled in, and nothing else changed.
+
+        Raises
+        ------
+        ValueError
+            For a variable that is not set; says nothing else of the text.
+
+        Examples
+        --------
+        >>> placeholders = Placeholders(datetime.date(2026, 3, 1), {"KEY": "k"})
+        >>> placeholders.with_variables("${KEY}{date}")
+        'k{date}'
+        """
+        return _VARIABLE.sub(lambda match: self._variable(match[1]), text)
 
     def first_day(self, text: str) -> tuple[str, datetime.date] | None:
         """Return the text before the first day in ``text``, and that day; None without one.
@@ -104,7 +144,11 @@ class Placeholders:
             )
         return [first + datetime.timedelta(days=i) for i in range(n_days)]
 
-    def _value(self, match: re.Match[str], range_day: datetime.date) -> str:
+    def _value(
+        self, match: re.Match[str], range_day: datetime.date, later: Collection[str]
+    ) -> str:
+        if match["day"] in later:
+            return match[0]
         if match.lastgroup == "variable":
             return self._variable(match["variable"])
         day = range_day if match.lastgroup == "last" else self._day(match["day"])

@@ -2,7 +2,7 @@
 
     DATA --read--> frame --measure--> statistic, p-value                             (lazy)
     one task a partition --write--> OUT/part-00000.parquet ...
-    statistics of parts --findings.py--> OUT/_summary.json --> OUT/_report.html
+    statistics of parts --findings.py--> OUT/_summary.json --> _report.html, _metrics.prom
 
 A part is written under another name and then moved, and the summary comes after all parts:
 every file visible in OUT is complete, and an interrupted run resumes with the missing
@@ -33,7 +33,8 @@ from lpe_dask.batch.fingerprint import (
     read_fingerprint,
 )
 from lpe_dask.batch.job import DriftSection
-from lpe_dask.batch.page import has_page, make_page
+from lpe_dask.batch.metrics_text import make_metrics
+from lpe_dask.batch.page import make_page
 from lpe_dask.batch.part_stats import N_EXPLAINED, N_EXPLAINED_NOMINAL, PartStats
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.scoring_plan import Scoring
@@ -124,6 +125,7 @@ def execute_scoring(
         summary |= sections | {
             "inputs": scoring.inputs,
             "output": redact(scoring.output),
+            "output_template": scoring.output_template,
             "model": None if path is None else redact(ModelFolder(path).url),
             "planned_worker_bytes": planned,
             "refit": None,
@@ -140,6 +142,7 @@ def publish(scoring: Scoring, summary: dict[str, Any]) -> None:
     """Write the summary, by which the output is complete, and what is made from it."""
     output.write_json(scoring.output, output.SUMMARY_NAME, summary, indent=2)
     output.remove_temporary(scoring.output)
+    make_metrics(scoring.output)
     if scoring.given.report:
         make_page(scoring.output)
 
@@ -147,7 +150,9 @@ def publish(scoring: Scoring, summary: dict[str, Any]) -> None:
 def tidy_scoring(scoring: Scoring) -> None:
     """Do what a run has left that died when its output was complete; raises nothing."""
     output.clean_up(scoring.output, output.reserved_output)
-    if scoring.given.report and not has_page(scoring.output):
+    if not output.has_file(scoring.output, output.METRICS_NAME):
+        make_metrics(scoring.output)
+    if scoring.given.report and not output.has_file(scoring.output, output.REPORT_NAME):
         make_page(scoring.output)
 
 

@@ -89,6 +89,12 @@ class Scoring:
         return self.job.score
 
     @property
+    def output_template(self) -> str | None:
+        """URL of the outputs of all days, without secrets; None: the output has no day."""
+        dated = self.job.dated_output
+        return None if dated is None else redact(Folder(dated.without_day).full_url())
+
+    @property
     def inputs(self) -> list[str]:
         """URLs of what is read, as it was given: files, folders and globs, no secrets."""
         nominal = () if self.job.nominal is None else self.job.nominal.data

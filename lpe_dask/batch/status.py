@@ -8,7 +8,7 @@ from typing import Literal
 
 from lpe_dask.batch.fingerprint import read_fingerprint
 from lpe_dask.batch.output import PENDING, SUMMARY_NAME, has_content
-from lpe_dask.storage import Folder, Lock
+from lpe_dask.storage import Folder, Lock, child_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +73,5 @@ def _progress(folder: Folder) -> str:
     text = f"{len(folder.names('part-'))} of {n_parts} parts are written."
     if fdr is None:
         return text
-    pending = Folder(f"{folder.url}/{PENDING}").names("part-")
+    pending = Folder(child_url(folder.url, PENDING)).names("part-")
     return f"{len(pending)} of {n_parts} parts are measured. {text}"

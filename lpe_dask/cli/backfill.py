@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from lpe_dask.cli.interrupts import DeadlineTimeout
-from lpe_dask.cli.messages import echo
+from lpe_dask.cli.json_lines import name_run
+from lpe_dask.cli.messages import notice
 from lpe_dask.cli.outcome import FAILED, UnavailableError, show_failure
 from lpe_dask.cli.shared_workers import SharedWorkers
 
@@ -98,7 +99,8 @@ class Backfill:
                 self._run_days(SharedWorkers(choice, stack), keep_going)
         finally:
             self._show_skipped()
-            echo("\n".join(self._lines()), err=True)
+            name_run(None)
+            notice("\n".join(self._lines()), "days finished", **self._counts())
         results = self._results.values()
         codes = [of.code for of in results if of.state == "failed"]
         return next(filter(None, [*codes, *(of.code for of in results)]), 0)
@@ -137,6 +139,7 @@ class Backfill:
             if is_finished:
                 state = "finished before"
                 self._skipped.append(day)
+                notice("", "nothing to do")
             else:
                 self._show(day)
 
@@ -150,19 +153,23 @@ class Backfill:
         if self._shown != day:
             self._shown = day
             self._show_skipped()
-            echo(f"{day}:", err=True)
+            notice(f"{day}:")
 
     def _show_skipped(self) -> None:
         if self._skipped:
-            echo(f"{_span(self._skipped)}: nothing to do, finished before", err=True)
+            notice(f"{_span(self._skipped)}: nothing to do, finished before")
             self._skipped.clear()
+
+    def _counts(self) -> dict[str, int]:
+        """Return how many days have ended in each way, and how many are left."""
+        n_left = len(self.days) - len(self._results)
+        states = [of.state for of in self._results.values()] + ["left"] * n_left
+        return {state: states.count(state) for state in dict.fromkeys(states)}
 
     def _lines(self) -> list[str]:
         """Return what became of the days, those that did not end well, and what is left."""
         results, left = self._results, self.days[len(self._results) :]
-        states = [of.state for of in results.values()] + ["left"] * len(left)
-        counts = {state: states.count(state) for state in dict.fromkeys(states)}
-        listed = ", ".join(f"{n} {state}" for state, n in counts.items())
+        listed = ", ".join(f"{n} {state}" for state, n in self._counts().items())
         lines = [f"{len(self.days)} days: {listed}"]
         for day, of in results.items():
             if of.code != 0:

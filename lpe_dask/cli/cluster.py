@@ -21,6 +21,7 @@ from dask import threaded
 from dask.system import CPU_COUNT
 
 from lpe_dask.cli.interrupts import deferred_signals
+from lpe_dask.cli.json_lines import as_json, stream_handlers
 from lpe_dask.cli.messages import at_level, log_level
 from lpe_dask.cli.outcome import UnavailableError
 from lpe_dask.storage import Folder
@@ -334,9 +335,9 @@ def _distributed_log_level(debug: bool) -> Iterator[Callable[[], object]]:
     from lpe_dask.cli.local_cluster import LOG_LEVEL
 
     # `distributed` sets the levels of its loggers at import: all records pass its handlers.
-    handlers = logging.getLogger("distributed").handlers
-    streams = [item for item in handlers if isinstance(item, logging.StreamHandler)]
+    streams = stream_handlers("distributed")
     with ExitStack() as stack:
+        stack.enter_context(as_json(*streams))
         stack.enter_context(at_level(LOG_LEVEL, *streams))
         if debug:
             yield lambda: None

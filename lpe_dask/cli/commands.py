@@ -25,7 +25,8 @@ import click
 
 from lpe_dask.cli.demo import demo_folder, demo_texts
 from lpe_dask.cli.interrupts import handle_signals, was_aborted
-from lpe_dask.cli.messages import SafeGroup, echo
+from lpe_dask.cli.json_lines import name_run, writes_json
+from lpe_dask.cli.messages import SafeGroup, echo, notice
 from lpe_dask.cli.options import (
     check_option,
     columns_options,
@@ -55,7 +56,9 @@ from lpe_dask.cli.outcome import (
     exit_codes,
     exit_immediately,
     refit_code,
+    summary_fields,
     summary_lines,
+    url_of,
 )
 
 if TYPE_CHECKING:
@@ -156,7 +159,7 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
         workers = pop_worker_options(options, debug, None if job is None else job.cluster)
         given, run = given_options(options), None if job is None else Run.prepare(job)
         if run is not None and run.is_finished() and not given:
-            echo(f"nothing to do: {run.job.place} exists already", err=True)
+            _announce(run.job, True)
             return
         with workers.for_plan() as choose:
             found = make_forecast(choose, run or data, **given)
@@ -338,6 +341,7 @@ def explain(
     OUT/_reasons.pqt. With --patterns, a line for each cause.
     """
     with exit_codes(debug):
+        name_run(url_of(output))
         if shows_patterns:
             if given_options({"top": top, "confirm": confirm}):
                 raise click.UsageError(
@@ -349,7 +353,7 @@ def explain(
 
             found = read_patterns(output)
             echo(format_patterns(found))
-            echo(patterns_note(found), err=True)
+            notice(patterns_note(found))
             return
         from lpe_dask.batch import explain_output
         from lpe_dask.cli.reasons import format_reasons, list_text
@@ -359,10 +363,10 @@ def explain(
         workers = workers.resolve(lambda: Workload.of_explanations(output, top))
         reasons = explain_output(output, top, _with_progress(workers), confirm)
         if confirm is not None:
-            echo(list_text(confirm), err=True)
+            notice(list_text(confirm))
             return
         echo(format_reasons(reasons))
-        echo(f"all columns are in {output.rstrip('/')}/_reasons.pqt", err=True)
+        notice(f"all columns are in {output.rstrip('/')}/_reasons.pqt")
 
 
 @cli.command()
@@ -377,7 +381,7 @@ def report(output: str, debug: bool) -> None:
     with exit_codes(debug):
         from lpe_dask.batch import report as make
 
-        echo(f"written to {make(output)}", err=True)
+        notice(f"written to {make(output)}")
 
 
 @cli.command()
@@ -441,7 +445,7 @@ def _job_of(path: str, has_report: bool, day: datetime.date | None) -> Job:
 def _announce(job: Job, is_finished: bool) -> None:
     """Say that nothing is to be done, if that is so."""
     if is_finished:
-        echo(f"nothing to do: {job.place} exists already", err=True)
+        notice(f"nothing to do: {job.place} exists already", "nothing to do")
 
 
 def _execute(
@@ -458,8 +462,26 @@ def _execute(
     Returns the exit code: that rows have drifted, if it is asked for, also if that was
     found by an earlier run that has finished.
     """
+    from lpe_dask.cli.notification import check_command, failures_notified
+
+    name_run(url_of(job.place))
+    check_command(job)
+    with failures_notified(job):
+        return _do_job(job, workers, announce, overwrite, keep, fail_on_drift)
+
+
+def _do_job(
+    job: Job,
+    workers: WorkerChoice | SharedWorkers,
+    announce: Callable[[Job, bool], None],
+    overwrite: bool,
+    keep: bool,
+    fail_on_drift: bool,
+) -> int:
+    """Do a job, as `_execute` says."""
     from lpe_dask.batch import Run, read_summary
     from lpe_dask.cli.deadline import Deadline
+    from lpe_dask.cli.notification import notify
     from lpe_dask.forecast import Workload
 
     deadline = Deadline(workers.finish_within)
@@ -471,18 +493,26 @@ def _execute(
     announce(job, is_finished)
     if is_finished:
         run.clean_up()
-        summary, code = read_summary(job.place) if fail_on_drift else {}, 0
-    else:
-        workers = workers.resolve(lambda: Workload.of_run(run))
-        deadline.check_forecast(run, workers)
-        summary = run.execute(_with_progress(workers, deadline))
-        echo(summary_lines(summary, job.place), err=True)
-        deadline.show_late()
-        code = refit_code(summary)
-    if fail_on_drift and (of_drift := drift_code(summary)):
+        return _drift_code(read_summary(job.place)) if fail_on_drift else 0
+    workers = workers.resolve(lambda: Workload.of_run(run))
+    deadline.check_forecast(run, workers)
+    notice("", "run started")
+    summary = run.execute(_with_progress(workers, deadline))
+    code = (drift_code(summary) if fail_on_drift else 0) or refit_code(summary)
+    numbers = summary_fields(summary) | {"exit_code": code}
+    notice(summary_lines(summary, job.place), "run finished", **numbers)
+    deadline.show_late()
+    if fail_on_drift:
+        _drift_code(summary)
+    notify(job, summary, code)
+    return code
+
+
+def _drift_code(summary: dict[str, Any]) -> int:
+    """Return how a run ends that is to fail if it drifts, and say why."""
+    if (code := drift_code(summary)) != 0:
         text = (summary.get("drift") or {}).get("text", "drift was not judged")
-        echo(f"--fail-on-drift: {text}", err=True)
-        return of_drift
+        notice(f"--fail-on-drift: {text}", level=logging.WARNING)
     return code
 
 
@@ -498,9 +528,11 @@ def _with_progress(
     from lpe_dask.cli.stall_detection import detect_stalls
     from lpe_dask.tasks import Computation
 
+    # Also where the environment says that everything is a terminal.
+    console = Console(stderr=True, force_terminal=False if writes_json() else None)
     with (
         workers.open(),
-        show_progress(Console(stderr=True)) as show,
+        show_progress(console) as show,
         detect_stalls(workers.give_up_after) as detect,
         (deadline or Deadline(math.inf)).watched(workers) as check,
         Computation.observed(show, detect, check),

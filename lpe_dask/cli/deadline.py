@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lpe_dask.cli.interrupts import DeadlineTimeout, interrupt_main
-from lpe_dask.cli.messages import echo, log_level
+from lpe_dask.cli.messages import log_level, notice
 from lpe_dask.tasks import Computation, Workers
 
 if TYPE_CHECKING:
@@ -122,7 +122,8 @@ class Deadline:
         if self.left < 0:
             from lpe_dask.forecast import duration_text
 
-            echo(f"done {duration_text(-self.left)} too late: it {self.text}", err=True)
+            late = duration_text(-self.left)
+            notice(f"done {late} too late: it {self.text}", level=logging.WARNING)
 
 
 @dataclass

@@ -17,6 +17,8 @@ import distributed
 from distributed import Nanny, SpecCluster
 from distributed.security import Security
 
+from lpe_dask.cli.json_lines import WORKER_PRELOAD, JsonFormatter, writes_json
+
 #: Users see what `distributed` logs from this level on.
 LOG_LEVEL = logging.WARNING
 
@@ -89,6 +91,9 @@ def start_cluster(
         "cls": distributed.Scheduler if dashboard else Scheduler,
         "options": {**place, "dashboard": dashboard, "dashboard_address": f"{_HOST}:0"},
     }
+    preloads = [] if debug else [_QUIET_WORKER]
+    if writes_json():
+        preloads.append(WORKER_PRELOAD.format(run=JsonFormatter.run))
     worker = {
         "cls": Nanny,
         "options": {
@@ -97,7 +102,7 @@ def start_cluster(
             "nthreads": threads,
             "memory_limit": memory_limit,
             "silence_logs": LOG_LEVEL,
-            "preload": None if debug else [_QUIET_WORKER],
+            "preload": preloads,
             "env": {"TMPDIR": folder},
         },
     }

@@ -12,13 +12,32 @@ import click
 
 from lpe_dask.storage import printable, redact
 
+logger = logging.getLogger(__name__)
+
 #: Most characters of a line that is shown.
 MAX_CHARACTERS = 10_000
 
 
-def echo(text: object, *, err: bool = False) -> None:
-    """Print a text of one or more lines as it may be shown to anybody."""
-    click.echo(sanitize(str(text)), err=err)
+def echo(text: object) -> None:
+    """Print a result of one or more lines as it may be shown to anybody."""
+    click.echo(sanitize(str(text)))
+
+
+def notice(text: str, event: str = "log", level: int = logging.INFO, **fields: Any) -> None:
+    """Log what a command says, on standard error.
+
+    Parameters
+    ----------
+    text : str
+        Of one or more lines; "" is shown to machines only.
+    event : str
+        A short name of what has happened, which stays the same.
+    level : int
+    **fields
+        Its numbers, for machines.
+    """
+    about = {"event": event, "fields": fields}
+    logger.log(level, "%s", sanitize(text), extra=about)  # others may read the log, too
 
 
 def sanitize(text: str) -> str:
@@ -37,8 +56,9 @@ class StderrHandler(logging.Handler):
     """Prints to the current standard error: a progress line may have replaced it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a record."""
-        print(sanitize(self.format(record)), file=sys.stderr)
+        """Print a record, unless it has no text."""
+        if text := self.format(record):
+            print(sanitize(text), file=sys.stderr)
 
 
 def log_level(level: int, name: str) -> AbstractContextManager[None]:

@@ -16,6 +16,7 @@ import click
 import dask
 
 from lpe_dask.cli.day_range import DayRange
+from lpe_dask.cli.json_lines import log_format_option
 from lpe_dask.model import PARAMETERS
 from lpe_dask.tables import split_names
 
@@ -235,6 +236,7 @@ worker_options = _options(
         help="Start Dask's dashboard with the cluster, and print its address. All users of "
         'this machine can read it. Needs bokeh: pip install "lpe-dask[dashboard]".',
     ),
+    log_format_option,
     debug_option,
 )
 

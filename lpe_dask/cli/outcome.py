@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -20,7 +20,8 @@ from lpe_dask.cli.interrupts import (
     ignore_signals,
     signals_as_exceptions,
 )
-from lpe_dask.cli.messages import StderrHandler, echo
+from lpe_dask.cli.json_lines import json_lines, writes_json
+from lpe_dask.cli.messages import StderrHandler, notice
 
 #: Exit codes.
 FAILED, INVALID_INPUT, DRIFTED, REFIT_REJECTED = 1, 2, 3, 4
@@ -39,17 +40,29 @@ class UnavailableError(OSError):
 @contextmanager
 def exit_codes(debug: bool) -> Iterator[None]:
     """Show the log, and turn errors into one paragraph each and an exit code."""
-    log, handler = logging.getLogger("lpe_dask"), StderrHandler()
+    is_json = writes_json()
+    handlers = json_lines() if is_json else nullcontext(StderrHandler())
+    with handlers as handler, _log_to(handler, debug):
+        try:
+            with signals_as_exceptions():
+                yield
+        except click.ClickException as error:
+            if not is_json:
+                raise
+            raise click.exceptions.Exit(show_failure(error, False).code) from None
+        except (Exception, KeyboardInterrupt) as error:
+            raise click.exceptions.Exit(show_failure(error, debug).code) from None
+
+
+@contextmanager
+def _log_to(handler: logging.Handler, debug: bool) -> Iterator[None]:
+    """Show the log of the package while the context is open."""
+    log = logging.getLogger("lpe_dask")
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.DEBUG if debug else logging.INFO)
     try:
-        with signals_as_exceptions():
-            yield
-    except click.ClickException:
-        raise
-    except (Exception, KeyboardInterrupt) as error:
-        raise click.exceptions.Exit(show_failure(error, debug).code) from None
+        yield
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
@@ -73,6 +86,8 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """Return the failure that an error stands for."""
+        if isinstance(error, click.ClickException):
+            return cls(error.exit_code, f"Error: {error.format_message()}")
         if isinstance(error, StallTimeout):
             return cls(FAILED, f"Error: {error}")
         if isinstance(error, Terminated):
@@ -94,8 +109,8 @@ def show_failure(error: BaseException, debug: bool) -> Failure:
     """Print how a run has failed, with ``debug`` also where, and return it."""
     failure = Failure.of(error)
     if debug and not isinstance(error, KeyboardInterrupt):
-        echo("".join(traceback.format_exception(error)).rstrip(), err=True)
-    echo(failure.text, err=True)
+        notice("".join(traceback.format_exception(error)).rstrip())
+    notice(failure.text, "error", logging.ERROR, exit_code=failure.code)
     return failure
 
 
@@ -133,6 +148,24 @@ def summary_lines(summary: dict[str, Any], place: str) -> str:
     else:
         lines, end = _fit_lines(summary), f"saved to {summary['model']}"
     return "\n".join([*lines, *_check_lines(summary["calibration_check"]), end])
+
+
+def summary_fields(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return the numbers of a run for machines, with the keys of ``summary``."""
+    keys = "rows rows_nan flagged flagged_share written_rows nominal_rows seconds"
+    numbers = {key: summary[key] for key in keys.split() if key in summary}
+    drift = {"verdict": summary["drift"]["verdict"]} if "drift" in summary else {}
+    return numbers | drift
+
+
+def url_of(place: str) -> str:
+    """Return the URL of an output or a model, or its name where it can have none."""
+    from lpe_dask.storage import Folder
+
+    try:
+        return Folder(place).full_url()
+    except Exception:  # the run says why
+        return place
 
 
 def drift_code(summary: dict[str, Any]) -> int:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task
@@ -59,6 +60,20 @@ def describe(computation: Computation, seconds: float) -> str:
     # Results are of about one size; how many rows there are may not be known.
     left = (computation.n_results - n_done) * seconds / n_done
     return f"{text}, {timedelta(seconds=round(left))} left"
+
+
+def numbers(computation: Computation, seconds: float) -> dict[str, Any]:
+    """Return the progress after some seconds, for machines."""
+    rows = computation.rows
+    assert rows is not None
+    return {
+        "step": rows.verb,
+        "rows_done": computation.rows_done,
+        "rows": rows.total,
+        "parts_done": computation.n_done,
+        "parts": computation.n_results,
+        "seconds": round(seconds, 3),
+    }
 
 
 def _rate(per_second: float) -> str:
@@ -115,6 +130,8 @@ def _records() -> Iterator[_Listener]:
         has_ended = not computation.is_open and is_done
         if has_ended or (not is_done and now - logged >= LOG_SECONDS):
             logged = now
-            logger.info("%s", describe(computation, now - began))
+            seconds = now - began
+            about = {"event": "progress", "fields": numbers(computation, seconds)}
+            logger.info("%s", describe(computation, seconds), extra=about)
 
     yield show

@@ -27,7 +27,7 @@ from lpe_dask.forecast.planned_model import PlannedModel, plan_model, sample_mod
 from lpe_dask.forecast.sample import MAX_PARTITIONS, Sample, sample_table
 from lpe_dask.forecast.sizes import Workload
 from lpe_dask.model import Arguments, Fitted, ModelFolder, checked_parameters
-from lpe_dask.storage import redact_errors
+from lpe_dask.storage import redact_errors, with_options
 from lpe_dask.tables import (
     ExcludedColumns,
     FileTable,
@@ -39,9 +39,10 @@ from lpe_dask.tables import (
     select_columns,
     with_columns_last,
     with_csv,
+    with_storage_options,
     without_last,
 )
-from lpe_dask.tasks import Workers, eager_scope
+from lpe_dask.tasks import Workers, call_options, eager_scope
 
 
 @redact_errors()
@@ -54,6 +55,7 @@ def plan(
     exclude: list[Any] | tuple[Any, ...] | None = None,
     csv: Mapping[str, Any] | None = None,
     date: datetime.date | str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **arguments: Unpack[Arguments],
 ) -> Forecast:
     """Forecast what scoring a table, or a job, needs: tasks, memory, pairs and time.
@@ -86,6 +88,9 @@ def plan(
         How CSV files are read: see `score`.
     date : datetime.date or str, optional
         Of a job: the day to plan, as in `run`; None: the one that it would take.
+    storage_options : dict, optional
+        How URLs open, but those of a job, which has them in its section ``[storage]``: see
+        `score_files`.
     **arguments
         Of `LPE`; none with ``model``. What ``anomaly_log_density`` takes is not counted.
 
@@ -118,7 +123,7 @@ def plan(
         data, date = Run.prepare(next_job(data, date)), None
     return make_forecast(
         lambda sizes: workers, data, nominal=nominal, model=model, columns=columns,
-        exclude=exclude, csv=csv, date=date, **arguments,
+        exclude=exclude, csv=csv, date=date, storage_options=storage_options, **arguments,
     )  # fmt: skip
 
 
@@ -132,7 +137,7 @@ Choice = Callable[[Workload], Workers]
 
 
 #: Arguments of `plan` that are none of `LPE`.
-_OWN = ("nominal", "model", "columns", "exclude", "csv", "date")
+_OWN = ("nominal", "model", "columns", "exclude", "csv", "date", "storage_options")
 
 
 @eager_scope()
@@ -168,14 +173,17 @@ def make_forecast(choose: Choice, data: Any, **given: Any) -> Forecast:
     nominal, columns, csv = (
         given.pop(name, None) for name in ("nominal", "columns", "csv")
     )
-    data = with_csv(data, csv)
+    options = call_options(given.pop("storage_options", None))
+    data = with_csv(with_storage_options(data, options), csv)
     if "model" in given:
-        model = given.pop("model")
+        model = with_options(given.pop("model"), options)
         check_not_with_model(model, nominal, given)
         return _forecast_with_model(choose, data, model, columns)
     measured = feature_columns(columns, given.pop("exclude", None))
     parameters = checked_parameters(given, "plan")
-    nominal = None if nominal is None else with_csv(nominal, csv)
+    nominal = (
+        None if nominal is None else with_csv(with_storage_options(nominal, options), csv)
+    )
     return _forecast_score(choose, data, nominal, measured, parameters)
 
 

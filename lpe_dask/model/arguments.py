@@ -72,7 +72,8 @@ class Arguments(FitArguments, total=False):
 class ScoreArguments(Arguments, total=False):
     """Those that `score` takes by name.
 
-    But for ``csv``, which only paths go with, and ``output``, which says what it returns.
+    But for ``csv`` and ``storage_options``, which only paths go with, and ``output``, which
+    says what it returns.
     """
 
     columns: Any

@@ -425,7 +425,13 @@ class LPE(OutlierMixin, BaseEstimator):
         return self
 
     @redact_errors()
-    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
+    def save(
+        self,
+        path: str | PathLike[str],
+        *,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write the model to a folder, from which `load` reads it; computes.
 
         JSON and Parquet files only. The rows of the reference are written by the workers;
@@ -439,6 +445,8 @@ class LPE(OutlierMixin, BaseEstimator):
         overwrite : bool, default=False
             Replace a model that is there. Its files stay until the next time, for those who
             read them at the moment.
+        storage_options : dict, optional
+            How a URL opens, here and on workers: see `score_files`.
 
         Raises
         ------
@@ -450,10 +458,12 @@ class LPE(OutlierMixin, BaseEstimator):
             If nothing can be written, or another run is writing a model there.
         """
         from lpe_dask.model.persistence.model_folder import ModelFolder
+        from lpe_dask.storage import with_options
 
         now = {"parameters": self.get_params(deep=False), "source": None}
         fitted = replace(self._current(), **now)
-        ModelFolder(path).save(fitted, overwrite=overwrite)
+        url = with_options(path, tasks.call_options(storage_options))
+        ModelFolder(url).save(fitted, overwrite=overwrite)
 
     @overload
     def statistic(self, X: NDArray[Any]) -> NDArray[np.float64]: ...
@@ -980,7 +990,12 @@ normalize_token.register(LPE, _token_of_model)
 
 
 @redact_errors()
-def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = None) -> LPE:
+def load(
+    path: str | PathLike[str],
+    anomaly_log_density: LogDensity | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> LPE:
     """Return the model that `LPE.save` wrote to a folder; computes nothing.
 
     No code is run that comes from the folder, and no row of the reference is read here: the
@@ -994,6 +1009,8 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     anomaly_log_density : callable, optional
         The same function that the model was fitted with, if it was with one: only that
         there was one is saved.
+    storage_options : dict, optional
+        How a URL opens, here and on workers: see `score_files`. Lazy results need no more.
 
     Returns
     -------
@@ -1026,8 +1043,10 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     array([0.946, 0.067, 0.   ])
     """
     from lpe_dask.model.persistence.model_folder import ModelFolder
+    from lpe_dask.storage import with_options
 
-    fitted = ModelFolder(path).load(anomaly_log_density)
+    url = with_options(path, tasks.call_options(storage_options))
+    fitted = ModelFolder(url).load(anomaly_log_density)
     return LPE(**fitted.parameters)._adopt(fitted)
 
 
@@ -1054,6 +1073,7 @@ def score(
     *,
     csv: Csv = None,
     output: OutputChoice = "p_values",
+    storage_options: Mapping[str, Any] | None = None,
     **arguments: Unpack[ScoreArguments],
 ) -> Any: ...
 @redact_errors()
@@ -1065,6 +1085,7 @@ def score(
     exclude: Names | None = None,
     csv: Csv = None,
     output: OutputChoice = "p_values",
+    storage_options: Mapping[str, Any] | None = None,
     **arguments: Unpack[Arguments],
 ) -> Any:
     """Return the p-value of each row of a table, against the others or a nominal set.
@@ -1087,6 +1108,8 @@ def score(
         encoding; see ``docs/csv.md``.
     output : {"p_values", "frame"}, default="p_values"
         "frame": the table of `LPE.score_frame`, by one search as well.
+    storage_options : dict, optional
+        How URLs among ``data`` and ``nominal`` open: see `score_files`.
     **arguments
         Of `LPE`; ``by`` may be the name of one column. Without ``scale`` a log line says
         which column makes up over 90 % of the typical distance between nominal rows, if one
@@ -1123,8 +1146,10 @@ def score(
     reject_unknown_arguments("score", arguments)
     arguments = as_lists(arguments)
     check_choice("output", output, ("p_values", "frame"))
-    data = tables.with_csv(data, csv)
-    nominal = None if nominal is None else tables.with_csv(nominal, csv)
+    options = tasks.call_options(storage_options)
+    data = tables.with_csv(tables.with_storage_options(data, options), csv)
+    if nominal is not None:
+        nominal = tables.with_csv(tables.with_storage_options(nominal, options), csv)
     model, measured = LPE(**arguments), tables.feature_columns(columns, exclude)
     advises = "scale" not in arguments
     learned = data if nominal is None else nominal

@@ -21,7 +21,7 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.storage import SpooledNumbers, StoredVector, VectorPart
+from lpe_dask.storage import SpooledNumbers, StoredVector, VectorPart, child_url
 from lpe_dask.tasks import (
     LocalValue,
     RowCount,
@@ -165,7 +165,7 @@ def spread(vector: StoredVector, is_there: NDArray[np.bool_]) -> StoredVector:
 def _write_measured(
     measured: tuple[NDArray[np.int64], NDArray[np.float64]], folder: str
 ) -> MeasuredFile:
-    url = f"{folder}/measured-{uuid4().hex}"
+    url = child_url(folder, f"measured-{uuid4().hex}")
     SpooledNumbers.write(url, *measured)
     return MeasuredFile(url, len(measured[0]))
 
@@ -176,7 +176,7 @@ def _combine(files: Sequence[Any], edges: NDArray[np.int64], folder: str) -> str
     numbers, statistic = map(np.concatenate, zip(*read, strict=True))
     order = np.argsort(numbers)
     numbers = numbers[order]
-    url = f"{folder}/combined-{uuid4().hex}"
+    url = child_url(folder, f"combined-{uuid4().hex}")
     starts = np.searchsorted(numbers, edges)
     SpooledNumbers.write(url, starts, numbers, statistic[order])
     return url

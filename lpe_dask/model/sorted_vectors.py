@@ -21,7 +21,13 @@ from numpy.typing import NDArray
 
 from lpe_dask.model import measured_vectors
 from lpe_dask.model.measured_vectors import range_edges
-from lpe_dask.storage import SortedVector, SpooledNumbers, StoredVector, VectorPart
+from lpe_dask.storage import (
+    SortedVector,
+    SpooledNumbers,
+    StoredVector,
+    VectorPart,
+    child_url,
+)
 from lpe_dask.tasks import compute, new_tasks, shared_folder, to_task
 
 #: Numbers of a run between two of which the client knows the values.
@@ -118,7 +124,7 @@ def _page_of(run: Run, cut: Cut, k: int, side: Literal["left", "right"]) -> tupl
 def _sort(vector: StoredVector, start: int, stop: int, folder: str, page: int) -> Run:
     values = vector.part(start, stop)
     run = np.sort(values[~np.isnan(values)])
-    url = f"{folder}/run-{uuid4().hex}"
+    url = child_url(folder, f"run-{uuid4().hex}")
     SpooledNumbers.write(url, run)
     return Run(url, len(run), run[::page].copy())
 

@@ -26,7 +26,7 @@ from lpe_dask.search.plan import (
     Statistic,
 )
 from lpe_dask.search.reference import Reference
-from lpe_dask.storage import StoredFile
+from lpe_dask.storage import StoredFile, child_url
 from lpe_dask.tasks import compute
 
 #: Names of the files of a neighbor graph.
@@ -116,17 +116,17 @@ def store_reference(
     """
     blocks, graph, indexes = reference.blocks, reference.graph, reference.indexes
     names = [_block_name(i) for i in range(len(blocks))]
-    urls = [f"{url}/{name}" for name in names]
+    urls = [child_url(url, name) for name in names]
     n_features = reference.shape.n_features
     stored = compute(*store_blocks(blocks.tasks(), n_features, urls))
     files = {name: file for name, (_, file) in zip(names, stored, strict=True)}
     if graph is not None:
         (made,) = graph.tasks()
-        task = store_graph(made, f"{url}/{_STARTS}", f"{url}/{_EDGES}")
+        task = store_graph(made, child_url(url, _STARTS), child_url(url, _EDGES))
         ((files[_STARTS], files[_EDGES]),) = compute(task)
     if indexes is not None:
         names = [_index_name(i) for i in range(len(indexes))]
-        urls = [f"{url}/{name}" for name in names]
+        urls = [child_url(url, name) for name in names]
         of_indexes = compute(*store_indexes(indexes.tasks(), urls))
         files |= dict(zip(names, of_indexes, strict=True))
     return files, [n_rows for n_rows, _ in stored]

@@ -1,5 +1,6 @@
 from .arrays import ArrayFile as ArrayFile
 from .filesystems import filesystem_of as filesystem_of
+from .filesystems import open_url as open_url
 from .folder import Folder as Folder
 from .json_values import package_versions as package_versions
 from .json_values import to_jsonable as to_jsonable
@@ -12,6 +13,9 @@ from .numeric_parquet import StoredFile as StoredFile
 from .numeric_parquet import check_footer as check_footer
 from .numeric_parquet import columns_of as columns_of
 from .numeric_parquet import parquet_of as parquet_of
+from .options import checked_options as checked_options
+from .options import problems_of as problems_of
+from .options import secrets_of as secrets_of
 from .redaction import MASK as MASK
 from .redaction import printable as printable
 from .redaction import redact as redact
@@ -19,10 +23,17 @@ from .redaction import redact_and_hash as redact_and_hash
 from .redaction import redact_errors as redact_errors
 from .regular_files import UnsafeFileError as UnsafeFileError
 from .regular_files import check_regular as check_regular
+from .retries import RefusedError as RefusedError
 from .retries import has_been_retried as has_been_retried
 from .retries import is_transient as is_transient
 from .retries import retried as retried
 from .retries import retried_until_visible as retried_until_visible
+from .urls import Url as Url
+from .urls import child_url as child_url
+from .urls import like as like
+from .urls import opening_key as opening_key
+from .urls import sibling_url as sibling_url
+from .urls import with_options as with_options
 from .vectors import SortedVector as SortedVector
 from .vectors import SpooledNumbers as SpooledNumbers
 from .vectors import StoredNumbers as StoredNumbers

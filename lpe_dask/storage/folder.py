@@ -24,6 +24,7 @@ from lpe_dask.storage.filesystems import filesystem_of
 from lpe_dask.storage.messages import disk_full_context
 from lpe_dask.storage.regular_files import MAX_BYTES, open_regular, read_regular
 from lpe_dask.storage.retries import is_transient, retried
+from lpe_dask.storage.urls import like
 
 #: Seconds until a new file is read again, where the filesystem does not prevent another run
 #: from writing it, too: it belongs to whoever wrote last.
@@ -64,8 +65,7 @@ class Folder:
 
     def full_url(self, name: str = "") -> str:
         """Return the absolute URL of the folder, or of a file in it."""
-        url: str = self.filesystem.unstrip_protocol(self.path(name))
-        return url
+        return like(self.url, self.filesystem.unstrip_protocol(self.path(name)))
 
     def path(self, name: str = "") -> str:
         """Return the path of a file in this folder, or of the folder."""

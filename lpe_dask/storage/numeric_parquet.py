@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from io import BytesIO, RawIOBase
 from typing import Any, Self
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lpe_dask.storage.filesystems import filesystem_of
+from lpe_dask.storage.filesystems import filesystem_of, open_url
 from lpe_dask.storage.folder import fsync_file
 from lpe_dask.storage.messages import disk_full_context
 from lpe_dask.storage.regular_files import read_regular, size_of
@@ -65,7 +64,10 @@ class StoredFile:
     @retried
     def write(cls, url: str, columns: Mapping[str, NDArray[Any]]) -> Self:
         """Write columns of numbers, all of one length, and return the file."""
-        with disk_full_context(url.rsplit("/", 1)[0]), fsspec.open(url, "wb") as file:
+        with (
+            disk_full_context(url.rsplit("/", 1)[0]),
+            open_url(url, "wb", makes_folder=True) as file,
+        ):
             hashed = _HashedFile(file)
             _write_parquet(columns, hashed)
             fsync_file(file)

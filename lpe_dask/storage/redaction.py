@@ -1,6 +1,7 @@
 """Show text of others: without the secrets in URLs, and with nothing that a terminal obeys.
 
     redact      http://me:password@host/p.parquet?sig=1 --> http://***@host/p.parquet?***
+                a secret of storage_options             --> ***
     printable   what is no printable character --> ?, and white space --> a space
 
 All URLs that are written into files or said in messages, and all errors that leave a public
@@ -10,9 +11,10 @@ function, pass through here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from urllib.parse import quote
 
 #: Most errors of which each caused the next: they may form a ring.
 _MAX_CAUSES = 50
@@ -46,8 +48,22 @@ _BEHIND = "\"')]}>.,:;"
 _VALUES = re.compile(r"\?[^/]*=")
 
 
+#: Secrets that this process was given, as they may occur in a text.
+_secrets: frozenset[str] = frozenset()
+
+
+def register_secrets(secrets: Iterable[str]) -> None:
+    """Have texts masked from now on, in all that this process says."""
+    global _secrets
+    given = {form for secret in secrets for form in (secret, quote(secret, safe=""))}
+    if not given <= _secrets:
+        _secrets |= given
+
+
 def redact(text: str) -> str:
     """Return a URL, or a text with URLs, without users, passwords and queries.
+
+    And without the secrets that this process was given for storages.
 
     Examples
     --------
@@ -56,7 +72,13 @@ def redact(text: str) -> str:
     >>> redact("s3://bucket/day-?.parquet"), redact("abfs://box@account.net/p.csv?sv=1")
     ('s3://bucket/day-?.parquet', 'abfs://box@account.net/p.csv?***')
     """
-    return _URL.sub(_masked_url, text) if "://" in text else text
+    for secret in sorted(_secrets, key=len, reverse=True):  # one may contain another
+        text = text.replace(secret, MASK)
+    return _without_users(text)
+
+
+def _without_users(text: str) -> str:
+    return _URL.sub(_masked_url, text) if "://" in text else str(text)
 
 
 def _masked_url(found: re.Match[str]) -> str:
@@ -79,7 +101,8 @@ def redact_and_hash(url: str) -> str:
     >>> redact_and_hash("https://me:word@host/p.parquet?sig=1")
     'https://***@host/p.parquet?***#b2e57c96eb980935'
     """
-    found, shorter = _URL.search(url), redact(url)
+    # By the URL alone: who resumes a run may open it with other options.
+    found, shorter = _URL.search(url), _without_users(url)
     query = "" if found is None else found["query"] or ""
     if not query or query in shorter:
         return shorter

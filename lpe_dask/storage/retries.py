@@ -21,7 +21,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import dask.config
 
-from lpe_dask.storage.messages import short_message
+from lpe_dask.storage.messages import short_message, single_line
+from lpe_dask.storage.redaction import redact
+from lpe_dask.storage.urls import Url
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +51,27 @@ _PASSING_NAMES = {
     "ServiceRequestError", "ServiceResponseError",
 }  # fmt: skip
 
+#: HTTP statuses of a storage that does not know whoever asks, or does not let them.
+_REFUSALS = {401, 403}
+
+#: Errors of libraries that find no keys, or are told that they are wrong.
+_REFUSAL_NAMES = {
+    "ClientAuthenticationError", "CredentialRetrievalError", "DefaultCredentialsError",
+    "NoAuthTokenError", "NoCredentialsError", "PartialCredentialsError", "RefreshError",
+}  # fmt: skip
+
+#: What S3 says of tokens with the status of other errors, too; to HEAD no more than 400.
+_REFUSAL_CODES = {"400", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+
 #: Errors that are never temporary, whatever their number or HTTP status.
 _PERMANENT = (
     FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError,
     PermissionError,
 )  # fmt: skip
+
+
+class RefusedError(PermissionError):
+    """A storage demands other keys than it was given, or is given none."""
 
 
 #: Whether nothing is retried in this context, because its caller repeats it anyway.
@@ -135,6 +153,20 @@ def _is_passing_or_unseen(error: BaseException) -> bool:
     return is_unseen or is_transient(error)
 
 
+def _is_refusal(error: BaseException) -> bool:
+    """Return whether a storage, or its library, asks for other keys than it was given."""
+    if isinstance(error, RefusedError):  # which says so itself
+        return False
+    if _is_named(error, _REFUSAL_NAMES):
+        return True
+    for each in (error, error.__cause__):
+        response = getattr(each, "response", None)
+        code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
+        if _answer(each) in _REFUSALS or code in _REFUSAL_CODES:
+            return True
+    return False
+
+
 def _answer(error: BaseException | None) -> int | None:
     """Return the HTTP status of an error of several libraries."""
     response = getattr(error, "response", None)
@@ -161,7 +193,10 @@ def _with_retries(
             try:
                 return function(*args, **kwargs)
             except Exception as error:
+                if _is_refusal(error):
+                    raise _refused(error, args) from error
                 if not is_worth_it(error):
+                    _raise_for_options(error, args)
                     raise
                 if attempt >= options["attempts"]:
                     _give_up(error, attempt, time.monotonic() - began)
@@ -177,6 +212,35 @@ def _with_retries(
             time.sleep(wait)
 
     return patient
+
+
+def _refused(error: Exception, args: tuple[Any, ...]) -> RefusedError:
+    """Return the error of a storage that refuses, about what a function was called for."""
+    what = redact(_place_of(args) or "the storage")
+    return RefusedError(
+        f"access to {what} is refused: {short_message(error)} Check the keys "
+        f"(storage_options=, or the section [storage] of a job; or where the library of "
+        f"the storage looks: environment, its own files, the configuration of fsspec), "
+        f"what they may do, and the address of the storage."
+    )
+
+
+def _raise_for_options(error: Exception, args: tuple[Any, ...]) -> None:
+    """Raise TypeError if a filesystem does not know an option that it was given."""
+    place = _place_of(args)
+    is_of_options = isinstance(error, TypeError) and "keyword argument" in str(error)
+    if is_of_options and isinstance(place, Url):
+        raise TypeError(
+            f"{redact(place)} cannot be opened with these options: {single_line(error)}. "
+            f"Correct their names in storage_options=, or in the section [storage] of the "
+            f"job."
+        ) from error
+
+
+def _place_of(args: tuple[Any, ...]) -> str | None:
+    """Return the URL or name that a function of a storage was called for."""
+    named = (getattr(of, "url", getattr(of, "name", of)) for of in args)
+    return next((of for of in named if isinstance(of, str)), None)
 
 
 def _give_up(error: Exception, n_attempts: int, seconds: float) -> None:

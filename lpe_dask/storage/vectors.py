@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, Self
 from uuid import uuid4
 
-import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.storage.arrays import ArrayFile
+from lpe_dask.storage.filesystems import open_url
 from lpe_dask.storage.messages import disk_full_context
 from lpe_dask.storage.numeric_parquet import StoredFile
 from lpe_dask.storage.retries import retried
+from lpe_dask.storage.urls import child_url
 
 #: Numbers in a file of a vector, about 2 MiB: at 1e9 rows there are 4,000 files.
 FILE_NUMBERS = 2**18
@@ -51,7 +52,7 @@ class SpooledNumbers:
         or_else = " or name another spool (configuration key lpe-dask.spool, --spool)"
         with (
             disk_full_context(url.rsplit("/", 1)[0], or_else),
-            fsspec.open(url, "wb", auto_mkdir=False) as file,
+            open_url(url, "wb") as file,
         ):
             ArrayFile.write(file, arrays)
         return SpooledNumbers(url)
@@ -64,7 +65,7 @@ class SpooledNumbers:
     def parts(self, bounds: Sequence[tuple[int, int, int | None]]) -> list[NDArray[Any]]:
         """Return rows of some arrays: which array, from where, and up to where."""
         try:
-            with fsspec.open(self.url, "rb") as file:
+            with open_url(self.url, "rb") as file:
                 arrays = ArrayFile(file)
                 return [arrays.part(*of) for of in bounds]
         except FileNotFoundError as error:
@@ -140,7 +141,8 @@ class VectorPart(NamedTuple):
         parts = []
         for start in range(0, len(values), FILE_NUMBERS):
             of_file = values[start : start + FILE_NUMBERS]
-            file = SpooledNumbers.write(f"{folder}/numbers-{uuid4().hex}", of_file)
+            url = child_url(folder, f"numbers-{uuid4().hex}")
+            file = SpooledNumbers.write(url, of_file)
             parts.append(VectorPart(file, len(of_file), float(of_file[0])))
         return parts
 

@@ -46,6 +46,7 @@ from .table_files import Paths as Paths
 from .table_files import as_paths as as_paths
 from .table_files import is_path_like as is_path_like
 from .table_files import read_frame as read_frame
+from .table_files import with_storage_options as with_storage_options
 from .value_ranges import ValueRanges as ValueRanges
 from .value_types import BOOLEAN as BOOLEAN
 from .value_types import TEXT as TEXT

@@ -12,6 +12,7 @@ import pickle
 import platform
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -90,6 +91,7 @@ class RowGroups:
         try:
             return self._read(names)
         except FileNotFoundError as error:
+            self._ask_storage()
             error.add_note(_UNSEEN.format(platform.node()))
             raise
 
@@ -109,6 +111,12 @@ class RowGroups:
                 column = hive_partitions.column(self.keys[name], self.n_rows)
                 table = table.add_column(place, name, column)
         return table
+
+    def _ask_storage(self) -> None:
+        """Raise what the storage says of the file, but for that it is absent."""
+        if (handler := getattr(self.filesystem, "handler", None)) is not None:
+            with suppress(FileNotFoundError):
+                handler.fs.info(self.name)
 
     def _read_groups(self, names: list[str], groups: Sequence[int]) -> pa.Table:
         # Made here: a fragment that was read keeps the footer of the whole file.

@@ -28,7 +28,15 @@ from dask.base import tokenize
 from dask.utils import natural_sort_key
 from numpy.typing import NDArray
 
-from lpe_dask.storage import check_regular, redact, redact_and_hash, retried
+from lpe_dask.storage import (
+    Url,
+    check_regular,
+    like,
+    redact,
+    redact_and_hash,
+    retried,
+    with_options,
+)
 from lpe_dask.tables import csv_tables, parquet_files
 from lpe_dask.tables.categorical_columns import possible_places
 from lpe_dask.tables.column_names import resolve_by, resolve_names, with_last
@@ -347,18 +355,26 @@ def open_table(
     filesystem, names = files.filesystem, files.names
     formats = {_kind(name) for name in names}
     if formats == {"parquet"}:
-        return FileTable(files, *parquet_files.open_files(filesystem, names))
+        parts, *others = parquet_files.open_files(filesystem, names)
+        return FileTable(files, _with_options_of(files, parts), *others)
     if formats == {"csv"}:
         given = getattr(path, "csv", {})
         blocks, schema, differing = csv_tables.open_files(
             filesystem, names, columns, kinds or {}, categorical, by, given
         )
-        return FileTable(files, blocks, schema, None, differing)
+        return FileTable(files, _with_options_of(files, blocks), schema, None, differing)
     raise ValueError(
         f"{format_paths(path)} holds {_some(names)}. A table consists of Parquet files "
         f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "
         f"others. Name the files, for example as a glob."
     )
+
+
+def _with_options_of(files: TableFiles, parts: list[Any]) -> list[Any]:
+    """Return partitions whose names open as the paths of the table do, also on workers."""
+    if not isinstance(files.paths[0], Url):
+        return parts
+    return [replace(part, name=like(files.paths[0], part.name)) for part in parts]
 
 
 def read_frame(
@@ -421,6 +437,14 @@ def is_path_like(X: Any) -> bool:
     """Return whether ``X`` is `Paths`, rather than rows."""
     parts = X if isinstance(X, list | tuple) and len(X) > 0 else [X]
     return all(isinstance(part, str | PathLike) for part in parts)
+
+
+def with_storage_options(X: Any, options: Mapping[str, Any]) -> Any:
+    """Return paths of a table that open with options of storages; rows as they are."""
+    if not options or not is_path_like(X):
+        return X
+    opened = [with_options(path, options) for path in as_paths(X)]
+    return opened[0] if isinstance(X, str | PathLike) else opened
 
 
 def format_paths(path: Paths) -> str:

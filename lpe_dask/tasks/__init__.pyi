@@ -22,6 +22,7 @@ from .pickling import pickling_purpose as pickling_purpose
 from .shared_storage import is_shared as is_shared
 from .shared_storage import shared_folder as shared_folder
 from .spool import SpoolEntry as SpoolEntry
+from .spool import call_options as call_options
 from .spool_cleaner import remove_spools as remove_spools
 from .timeouts import seconds_of as seconds_of
 from .timeouts import timeout as timeout

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import Folder, redact, short_message, single_line
+from lpe_dask.storage import Folder, opening_key, redact, short_message, single_line
 from lpe_dask.tasks.spool import SpoolEntry, spool_at, spool_location
 from lpe_dask.tasks.spool_cleanup import MARKER_NAME
 from lpe_dask.tasks.timeouts import timeout
@@ -55,15 +55,16 @@ def is_storage_shared(client: Any) -> bool:
     They are asked once for each client. While it has no workers, a guess is returned.
     """
     place = spool_location()
+    key = opening_key(place)
     with _probing:
         seen = _seen.setdefault(client, {})
-        if place not in seen and (answer := _is_shared(client, place)) is not None:
-            seen[place] = answer
-        return seen.get(place, _is_likely_shared(client, place))
+        if key not in seen and (answer := _is_shared(client, place)) is not None:
+            seen[key] = answer
+        return seen.get(key, _is_likely_shared(client, place))
 
 
 _probing = ForkSafeLock()
-_seen: weakref.WeakKeyDictionary[Any, dict[str, bool]] = weakref.WeakKeyDictionary()
+_seen: weakref.WeakKeyDictionary[Any, dict[Any, bool]] = weakref.WeakKeyDictionary()
 
 
 def _is_likely_shared(client: Any, place: str) -> bool:

@@ -24,16 +24,44 @@ import dask
 from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import Folder, Lock
+from lpe_dask.storage import (
+    Folder,
+    Lock,
+    checked_options,
+    child_url,
+    opening_key,
+    with_options,
+)
 from lpe_dask.tasks.spool_cleaner import Discarded, cleaner_of_process
 from lpe_dask.tasks.spool_cleanup import MARKER_NAME, PREFIX, remove_dead_spools
 from lpe_dask.tasks.spool_references import EntryReference
+
+#: Options of the spool of this process, if it is at a URL.
+_options: dict[str, Any] = {}
+
+
+def call_options(storage_options: Any) -> dict[str, Any]:
+    """Return the options of a call, checked; those of the spool from now on, if any.
+
+    The spool is of the process, as its place is, and lazy results need it after the call.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `checked_options`.
+    """
+    global _options
+    options = checked_options(storage_options)
+    _options = options or _options
+    return options
 
 
 def spool_location() -> str:
     """Return where spools are made: as configured, else in Dask's temporary directory."""
     configured = dask.config.get("lpe-dask.spool", None)
-    return _temporary_location() if configured is None else str(configured)
+    if configured is None:
+        return _temporary_location()
+    return with_options(str(configured), _options)
 
 
 def _temporary_location() -> str:
@@ -81,7 +109,7 @@ class Spool:
 
     def entry(self, kind: str) -> SpoolEntry:
         """Return a new entry; its first word says what it is, for people."""
-        return SpoolEntry(self, f"{self.url}/{kind}-{uuid4().hex}")
+        return SpoolEntry(self, child_url(self.url, f"{kind}-{uuid4().hex}"))
 
     def folder(self, kind: str) -> SpoolEntry:
         """Return a new entry that is a folder: writers of files do not make it."""
@@ -96,7 +124,7 @@ class Spool:
 
 
 _lock = ForkSafeLock()
-_spools: weakref.WeakValueDictionary[tuple[int, str], Spool] = weakref.WeakValueDictionary()
+_spools: weakref.WeakValueDictionary[Any, Spool] = weakref.WeakValueDictionary()
 
 
 def spool_at(place: str) -> Spool:
@@ -107,7 +135,8 @@ def spool_at(place: str) -> Spool:
     OSError
         If nothing can be written there.
     """
-    key = os.getpid(), place  # the spools of a process are not those of its forks
+    # The spools of a process are not those of its forks.
+    key = os.getpid(), opening_key(place)
     with _lock:
         spool = _spools.get(key)
         if spool is None or spool.is_lost:

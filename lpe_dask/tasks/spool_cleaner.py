@@ -16,10 +16,8 @@ import weakref
 from contextlib import suppress
 from typing import NamedTuple
 
-import fsspec
-
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import LockHolder
+from lpe_dask.storage import LockHolder, filesystem_of
 from lpe_dask.tasks.spool_references import open_clients, references_on
 
 #: How often a removal is tried: tasks that outlive their run may still write.
@@ -163,7 +161,7 @@ def remove_spools() -> None:
 def remove(url: str) -> None:
     """Remove a file or folder; raises nothing."""
     with suppress(Exception):  # filesystems have errors of their own
-        filesystem, root = fsspec.core.url_to_fs(url)
+        filesystem, root = filesystem_of(url)
         for _ in range(_REMOVALS):
             with suppress(OSError):  # it may be gone, or be written to
                 filesystem.rm(root, recursive=True)

@@ -53,7 +53,7 @@ def references_on(client: Any, urls: set[str]) -> set[str]:
     try:
         return set(
             client.run_on_scheduler(
-                _references_among, list(urls), callback_timeout=_ANSWER_SECONDS
+                _references_among, list(map(str, urls)), callback_timeout=_ANSWER_SECONDS
             )
         )
     except Exception as error:  # a scheduler that is busy, or without this package

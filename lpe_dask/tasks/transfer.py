@@ -19,21 +19,25 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Self
 from uuid import uuid4
 
 import cloudpickle
-import fsspec
 import numpy as np
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from dask.sizeof import sizeof
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import ArrayFile, StoredVector, retried, short_message
+from lpe_dask.storage import ArrayFile, StoredVector, open_url, retried, short_message
 from lpe_dask.tasks.call_scope import CallScope, count
-from lpe_dask.tasks.pickling import pickling_purpose
+from lpe_dask.tasks.pickling import (
+    dump_without_options,
+    load_with_options,
+    pickling_purpose,
+)
 from lpe_dask.tasks.shared_storage import is_shared
 from lpe_dask.tasks.spool import SpoolEntry, spool_at, spool_location
 from lpe_dask.tasks.spool_references import EntryReference, open_clients
@@ -63,7 +67,7 @@ class LocalValue:
         self.name = name
         self.key = f"{name}-{uuid4().hex}"
         self._lock = ForkSafeLock()
-        self._file: tuple[SpoolEntry, bool] | None = None
+        self._file: tuple[SpoolEntry, list[Any] | None] | None = None
 
     @classmethod
     def of(cls, value: Any, name: str) -> LocalValue:
@@ -151,23 +155,21 @@ class LocalValue:
     def _is_for_spool(self) -> bool:
         return self.is_large and is_shared()
 
-    def written(self) -> tuple[SpoolEntry, bool]:
-        """Return the file of the value, and whether it holds an array."""
+    def written(self) -> tuple[SpoolEntry, list[Any] | None]:
+        """Return the file of the value, and what it lacks; None if it holds an array."""
         with self._lock:
             if self._file is None or self._file[0].spool.is_lost:
-                is_array = isinstance(self.value, np.ndarray)
                 entry = spool_at(spool_location()).entry("value")
-                self._write(entry.url, is_array)
-                self._file = entry, is_array
+                self._file = entry, self._write(entry.url)
             return self._file
 
     @retried
-    def _write(self, url: str, is_array: bool) -> None:
-        with fsspec.open(url, "wb", auto_mkdir=False) as file:
-            if is_array:
-                ArrayFile.write(file, [self.value])
-            else:
-                cloudpickle.dump(self.value, file)
+    def _write(self, url: str) -> list[Any] | None:
+        with open_url(url, "wb") as file:
+            if not isinstance(self.value, np.ndarray):
+                return dump_without_options(self.value, file)
+            ArrayFile.write(file, [self.value])
+            return None
 
 
 class LocalValueTask:
@@ -201,7 +203,7 @@ class LocalValueTask:
         if is_small or not open_clients():
             return _unpickle, (held.value, held.key)
         try:
-            entry, is_array = held.written()
+            entry, credentials = held.written()
         except OSError as error:  # of which clients show no more than the text
             raise RuntimeError(
                 f"{held.key} cannot be written to the spool {spool_location()}: "
@@ -209,7 +211,7 @@ class LocalValueTask:
                 f"(configuration key lpe-dask.spool, --spool)."
             ) from error
         also = getattr(held.value, "entry", None)
-        return SpooledValue, (entry, held.key, is_array, also)
+        return SpooledValue, (entry, held.key, credentials, also)
 
 
 def _unpickle(value: Any, key: str) -> LocalValueTask:
@@ -228,8 +230,9 @@ class SpooledValue:
         Of the file.
     key : str
         Of the `LocalValue`.
-    is_array : bool
-        Whether it holds an array, of which parts can be read.
+    credentials : list, optional
+        As `dump_without_options` returns it; None: the file holds an array, of which parts
+        can be read.
     also : EntryReference, optional
         What the value names itself.
     """
@@ -238,30 +241,30 @@ class SpooledValue:
         self,
         name: EntryReference,
         key: str,
-        is_array: bool,
+        credentials: list[Any] | None,
         also: EntryReference | None = None,
     ) -> None:
         self._name = name
         self._key = key
-        self._is_array = is_array
+        self._credentials = credentials
         self._also = also
 
     def __call__(self) -> Any:
         """Return the value, read again."""
-        if self._is_array:
+        if self._credentials is None:
             return self.part(0, None)
-        return self._read(pickle.load)
+        return self._read(partial(load_with_options, self._credentials))
 
     def part(self, start: int, stop: int | None) -> Any:
         """Return rows ``start`` to ``stop`` of an array, and read no others."""
-        if not self._is_array:  # a vector in files of its own
+        if self._credentials is not None:  # a vector in files of its own
             return self()[start:stop]
         return self._read(lambda file: ArrayFile(file).part(0, start, stop))
 
     @retried
     def _read(self, read: Callable[[Any], Any]) -> Any:
         try:
-            with fsspec.open(self._name.url, "rb") as file:
+            with open_url(self._name.url, "rb") as file:
                 return read(file)
         except FileNotFoundError as error:
             raise RuntimeError(

@@ -88,7 +88,7 @@ def _problems_of_files(cluster, undisturbed):
         problems.append("the parts have other bits")
     if model_in(model) != undisturbed.model:
         problems.append("the model has other bits")
-    about = {"_reasons.pqt", "_report.html", "_summary.json"}
+    about = {"_metrics.prom", "_reasons.pqt", "_report.html", "_summary.json"}
     expected = {*undisturbed.parts, *about}
     if left := {*names_below(out)} - expected:
         problems.append(f"left in the output: {sorted(left)}")

@@ -11,7 +11,14 @@ import yaml
 from dask.utils import parse_bytes
 from packaging.requirements import Requirement
 
-from lpe_dask.cli.outcome import FAILED, INVALID_INPUT, TERMINATED, TRY_LATER
+from lpe_dask.cli.outcome import (
+    DRIFTED,
+    FAILED,
+    INVALID_INPUT,
+    REFIT_REJECTED,
+    TERMINATED,
+    TRY_LATER,
+)
 from recipes import CLUSTER, ROOT, commands_of
 
 RECIPE = CLUSTER / "kubernetes"
@@ -64,6 +71,8 @@ def pod(name, path):
         ("cronjob", "schedule:", "shedule:"),
         ("cronjob", "backoffLimit: 8", "backofLimit: 8"),
         ("cronjob", "args: [lpe-dask, run,", "args: run #"),
+        ("cronjob", "values: [2, 3, 4]", "values: [two]"),
+        ("cronjob", "concurrencyPolicy", "concurencyPolicy"),
         ("daskjob", "containers:", "contaners:"),
         ("daskjob", "replicas: 4", "replicas: four"),
         ("daskjob", "restartPolicy: OnFailure", "restartPolicy: [1]"),
@@ -111,7 +120,8 @@ def test_cronjob__starts_again_what_may_pass():
     }
 
     assert action == {
-        INVALID_INPUT: "FailJob", FAILED: "Count", TRY_LATER: "Count", TERMINATED: "Count",
+        INVALID_INPUT: "FailJob", DRIFTED: "FailJob", REFIT_REJECTED: "FailJob",
+        FAILED: "Count", TRY_LATER: "Count", TERMINATED: "Count",
     }  # fmt: skip
     assert job["template"]["spec"]["restartPolicy"] == "Never"  # else no rule is valid
 

@@ -15,7 +15,7 @@ from waiting import eventually
 OUT = f"s3://bucket/out/{DAY}"
 
 #: What tells about a run, in its output.
-ABOUT = ("_reasons.pqt", "_report.html", "_summary.json")
+ABOUT = ("_metrics.prom", "_reasons.pqt", "_report.html", "_summary.json")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ SLURM = [sys.executable, str(Path(__file__).with_name("slurm.py")), f"{SHARED}/s
 COMMANDS = commands_of("slurm")
 [SUBMIT] = [command for command in COMMANDS if command.startswith("sbatch ")]
 [RUNNER] = [command for command in COMMANDS if command.startswith("salloc ")]
+[CHAIN] = [command for command in COMMANDS if "chain.sh" in command]
 ADAPTIVE = COMMANDS[COMMANDS.index("mkdir -p ~/.config/dask") :]
 
 #: Functions of the scripts: wait until an output has so many parts; until no job is left.
@@ -114,7 +115,7 @@ def test_sbatch__requeues_itself_after_what_may_pass(site):
         "#!/bin/bash\n[ ${SLURM_RESTART_COUNT:-0} -gt 0 ] && exit 0; exit $2\n"
     )
     (commands / "lpe-dask").chmod(0o755)
-    codes = [0, 1, 2, 75, 130, 143]
+    codes = [0, 1, 2, 3, 4, 75, 130, 143]
     submit = SUBMIT.replace("job.toml", "$code")
     script = f"""
         export PATH={SHARED}/commands:$PATH
@@ -125,7 +126,38 @@ def test_sbatch__requeues_itself_after_what_may_pass(site):
     on_slurm(site, script)
 
     starts = {code: log_of(site, i).count("exit code") for i, code in enumerate(codes, 1)}
-    assert starts == {0: 1, 1: 2, 2: 1, 75: 2, 130: 1, 143: 2}
+    assert starts == {0: 1, 1: 2, 2: 1, 3: 1, 4: 1, 75: 2, 130: 1, 143: 2}
+
+
+FIT = """
+[nominal]
+data = "{data}"
+[model]
+path = "model"
+"""
+
+SCORE = """
+[model]
+path = "model"
+[score]
+data = "rows"
+output = "out"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_wrong", [False, True], ids=["afterok", "never satisfied"])
+def test_chain__scores_after_the_fit_is_done(site, is_wrong):
+    """Where the fit is refused, the second job is removed, and nothing is scored."""
+    data = "nowhere.parquet" if is_wrong else "nominal.parquet"
+    (site / "lpe" / "fit.toml").write_text(FIT.format(data=data))
+    (site / "lpe" / "score.toml").write_text(SCORE)
+
+    on_slurm(site, f"{CHAIN}; finished")
+
+    assert f"exit code {2 if is_wrong else 0}, start 0" in log_of(site, 1)
+    assert (site / "lpe" / "lpe-2.log").exists() != is_wrong
+    assert (site / "lpe" / "out" / "_summary.json").exists() != is_wrong
 
 
 @pytest.mark.slow

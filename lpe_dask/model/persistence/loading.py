@@ -35,7 +35,14 @@ from lpe_dask.model.persistence.stored_vectors import (
     load_vector,
 )
 from lpe_dask.pvalues import Calibration, LikelihoodRatio
-from lpe_dask.storage import SortedVector, StoredFile, StoredVector, single_line
+from lpe_dask.storage import (
+    RefusedError,
+    SortedVector,
+    StoredFile,
+    StoredVector,
+    child_url,
+    single_line,
+)
 from lpe_dask.tables import InputKind
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
@@ -48,6 +55,8 @@ def with_remedy(path: str | PathLike[str]) -> Iterator[None]:
     """Name the folder of a model that cannot be loaded, and the remedy, in one line."""
     try:
         yield
+    except RefusedError:  # it says itself what to check
+        raise
     except (OSError, ValueError) as error:
         kinds = (FileNotFoundError, OSError, ValueError)
         kind = next(kind for kind in kinds if isinstance(error, kind))
@@ -95,7 +104,7 @@ def read_latest(url: str, *, sizes_only: bool = False) -> tuple[Manifest, Fitted
     manifest, max_hashed = read_manifest(url), 0 if sizes_only else MAX_HASHED_BYTES
     while True:
         try:
-            folder = f"{url}/{manifest.data}"
+            folder = child_url(url, manifest.data)
             return manifest, _read(manifest, folder, url, max_hashed)
         except FileNotFoundError:
             before, manifest = manifest, read_manifest(url)
@@ -106,7 +115,7 @@ def read_latest(url: str, *, sizes_only: bool = False) -> tuple[Manifest, Fitted
 def _read(manifest: Manifest, folder: str, url: str, max_hashed: int) -> Fitted:
     """Return the model of a manifest, whose files are in a folder of that at ``url``."""
     files = {
-        name: StoredFile(f"{folder}/{name}", file.n_bytes, file.sha256)
+        name: StoredFile(child_url(folder, name), file.n_bytes, file.sha256)
         for name, file in manifest.files.items()
     }
     _check_names(manifest, url)
@@ -157,7 +166,7 @@ def _read(manifest: Manifest, folder: str, url: str, max_hashed: int) -> Fitted:
         pool=(
             None
             if manifest.pool is None
-            else _read(manifest.pool, f"{folder}/{POOL_NAME}", url, max_hashed)
+            else _read(manifest.pool, child_url(folder, POOL_NAME), url, max_hashed)
         ),
     )
 

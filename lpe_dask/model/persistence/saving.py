@@ -48,6 +48,7 @@ from lpe_dask.storage import (
     Lock,
     StoredFile,
     StoredVector,
+    child_url,
     package_versions,
     retried_until_visible,
     single_line,
@@ -69,7 +70,7 @@ def write_model(fitted: Fitted, lock: Lock) -> Fitted:
     url = lock.url
     data = f"data-{uuid4().hex[:12]}"
     try:
-        manifest = _written(fitted, data, f"{url}/{data}")
+        manifest = _written(fitted, data, child_url(url, data))
         replaced = _data_folder(url)
         lock.verify()
         if replaced is not None:
@@ -93,7 +94,7 @@ def _written(fitted: Fitted, data: str, url: str) -> Manifest:
     manifest = _manifest_of(fitted, data, files, block_rows, groups)
     if fitted.pool is None:
         return manifest
-    of_pool = _written(replace(fitted.pool, source=None), data, f"{url}/{POOL_NAME}")
+    of_pool = _written(replace(fitted.pool, source=None), data, child_url(url, POOL_NAME))
     return manifest.model_copy(update={"pool": of_pool})
 
 
@@ -133,7 +134,7 @@ def _write_files(
     if NOMINAL not in vectors and (scores := _nominal_scores(fitted)) is not None:
         columns[NOMINAL_NAME] = scores
     for name, of_file in columns.items():
-        files[name] = StoredFile.write(f"{url}/{name}", of_file)
+        files[name] = StoredFile.write(child_url(url, name), of_file)
     return files, block_rows
 
 

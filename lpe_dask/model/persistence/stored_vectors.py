@@ -21,6 +21,7 @@ from lpe_dask.storage import (
     VectorFile,
     VectorPart,
     check_ascending,
+    child_url,
 )
 from lpe_dask.tasks import compute, new_tasks
 
@@ -59,12 +60,12 @@ def store_vector(vector: StoredVector, name: str, url: str) -> dict[str, StoredF
     """Write a vector to files in a folder, and return these by their names; computes."""
     names = _part_names(name, len(vector.files))
     tasks = (
-        (_store, file, f"{url}/{of_file}")
+        (_store, file, child_url(url, of_file))
         for file, of_file in zip(vector.files, names, strict=True)
     )
     files = dict(zip(names, compute(*new_tasks("store-vector", tasks)), strict=True))
     index = {"first": vector.firsts, "n": np.diff(vector.starts)}
-    files[_index_name(name)] = StoredFile.write(f"{url}/{_index_name(name)}", index)
+    files[_index_name(name)] = StoredFile.write(child_url(url, _index_name(name)), index)
     return files
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,7 +28,10 @@ from lpe_dask.search.blocks.in_memory import (
 from lpe_dask.storage import (
     ArrayFile,
     Folder,
+    child_url,
     disk_full_context,
+    like,
+    open_url,
     retried,
 )
 from lpe_dask.tasks import SpoolEntry, shared_folder
@@ -94,19 +96,19 @@ class SpooledPieces:
     @retried
     def sizes(self) -> NDArray[np.int64]:
         """Return the rows of each region, read again."""
-        with fsspec.open(self.url, "rb") as file:
+        with open_url(self.url, "rb") as file:
             return np.diff(ArrayFile(file).part(0))
 
     @retried
     def read(self, region: int, start: int, stop: int) -> RowsOfRegion:
         """Return rows ``start`` to ``stop`` of a region; see `read_region`."""
-        with fsspec.open(self.url, "rb") as file:
+        with open_url(self.url, "rb") as file:
             return read_region(ArrayFile(file).part, region, start, stop)
 
     @retried
     def read_run(self, first: int, stop: int) -> RowsByRegion:
         """Return the rows of the regions from ``first`` to ``stop``."""
-        with fsspec.open(self.url, "rb") as file:
+        with open_url(self.url, "rb") as file:
             part = ArrayFile(file).part
             starts = part(0, first, stop + 1)
             rows, numbers = (part(i, starts[0], starts[-1]) for i in (2, 1))
@@ -173,7 +175,7 @@ class SpoolFolder:
 
     def write_block(self, held: InMemoryBlock) -> SpooledBlock:
         """Write a block and its sample, and return the handle."""
-        url = f"{self.url}/block-{uuid4().hex}"
+        url = child_url(self.url, f"block-{uuid4().hex}")
         _write(url, held.block)
         if held.sample is not None:
             _write(sample_url(url), held.sample)
@@ -181,19 +183,19 @@ class SpoolFolder:
 
     def write_index(self, held: InMemoryIndex) -> SpooledIndex:
         """Write the index of a block, and return the handle."""
-        url = f"{self.url}/index-{uuid4().hex}"
+        url = child_url(self.url, f"index-{uuid4().hex}")
         _write(url, held.index.arrays())
         return SpooledIndex(url)
 
     def write_pieces(self, pieces: RowsByRegion, kind: str = "pieces") -> SpooledPieces:
         """Write the pieces of a partition, and return what reads them."""
-        url = f"{self.url}/{kind}-{uuid4().hex}"
+        url = child_url(self.url, f"{kind}-{uuid4().hex}")
         _write(url, [pieces.starts, pieces.numbers, pieces.rows])
         return SpooledPieces(url)
 
     def write_rows(self, rows: NDArray[np.generic]) -> SpooledRows:
         """Write rows, and return what reads them."""
-        url = f"{self.url}/rows-{uuid4().hex}"
+        url = child_url(self.url, f"rows-{uuid4().hex}")
         _write(url, [rows])
         return SpooledRows(url)
 
@@ -213,7 +215,7 @@ class SpoolFolder:
 
 def sample_url(url: str) -> str:
     """Return the URL of the sample that belongs to a block."""
-    return f"{url}-sample"
+    return like(url, f"{url}-sample")
 
 
 @retried
@@ -221,7 +223,7 @@ def _write(url: str, arrays: Sequence[NDArray[Any]]) -> None:
     or_else = " or name another spool (configuration key lpe-dask.spool, --spool)"
     with (
         disk_full_context(url.rsplit("/", 1)[0], or_else),
-        fsspec.open(url, "wb", auto_mkdir=False) as file,
+        open_url(url, "wb") as file,
     ):
         ArrayFile.write(file, arrays)
 
@@ -229,7 +231,7 @@ def _write(url: str, arrays: Sequence[NDArray[Any]]) -> None:
 @retried
 def _read(url: str) -> list[NDArray[Any]]:
     try:
-        with fsspec.open(url, "rb") as file:
+        with open_url(url, "rb") as file:
             return ArrayFile(file).arrays()
     except FileNotFoundError as error:
         raise RuntimeError(

@@ -11,7 +11,10 @@ import interrupting
 import lpe_dask
 from lpe_dask.batch.job_file import read_job
 
-ENVIRONMENT = {"DATA": "s3://logs", "DAY": "{date}", "EMPTY": "", "ODD": "a\0b"}
+ENVIRONMENT = {
+    "DATA": "s3://logs", "DAY": "{date}", "EMPTY": "", "ODD": "a\0b",
+    "BUCKET_KEY": "key", "BUCKET_SECRET": "secret",
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -257,6 +257,15 @@ PROBLEMS = [
     ("a = 1" + "0" * 5000, NO_TOML, "Exceeds the limit"),
     ("a = " + "[" * 9000, NO_TOML, "recursion"),
     (b"a = 1\nb = '\xff'", NO_TOML, "can't decode byte 0xff"),
+    # [notify]
+    *(
+        (f"{SCORE}[notify]\ncommand={value}", "[notify] command", "a list of texts")
+        for value in ("[]", "''", "'mail'", "['']", "['mail', '']", "[1]", "true", "{}")
+    ),
+    (f"{SCORE}[notify]", "[notify] command", "command is missing, a list of texts"),
+    (f"{SCORE}[notify]\ncommand=['m', '{{sumary}}']", "[notify] command", "unknown"),
+    (f"{SCORE}[notify]\ncommand=['m', '{{date..date}}']", "[notify] command", "data only"),
+    ("[score]\ndata='{summary}'\noutput='o'", "[score] data", "placeholder {summary}"),
     # [cluster]
     (f"{CLUSTER}workers=0", "[cluster] workers", "at least 1"),
     (f"{CLUSTER}threads=1.0", "[cluster] threads", "threads=1.0 must"),
@@ -372,7 +381,7 @@ def test_of_options__names_the_option(given, message):
 SCRAPS = st.sampled_from(
     [
         *"[]{}=.,'\"#$-+\n\r\t\\0aé",
-        *(f"[{name}]\n" for name in KEYS),
+        *(f"[{name}]\n" for name in (*KEYS, "storage", "storage.s3")),
         *(f"{key} = " for keys in KEYS.values() for key in keys),
         "{date-7d..date}", "'${DATA}/x'", "'${ODD}'", "${", '"""', "2020-01-01", "nan",
         "-1", "1e999", "0x" + "f" * 99, "9223372036854775808", "'4GiB'", "true", "[[",

@@ -149,7 +149,13 @@ def test_score_files__replaces_an_earlier_output_whole():
 
     assert score(data="data/0.parquet", overwrite=True)["rows"] == 4
 
-    names = ["_reasons.pqt", "_report.html", "_summary.json", "part-00000.parquet"]
+    names = [
+        "_metrics.prom",
+        "_reasons.pqt",
+        "_report.html",
+        "_summary.json",
+        "part-00000.parquet",
+    ]
     assert names_in("out") == names
     assert len(pd.read_parquet("out")) == 4
 

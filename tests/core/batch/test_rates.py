@@ -26,7 +26,7 @@ def test_score_files__flags_at_a_false_discovery_rate(tables, tmp_path, q):
     assert (summary["fdr"], summary["flagged"]) == (q, n_flagged)
     cut_off = known["p_value"][q_values <= q].max() if n_flagged else None
     assert summary["fdr_cut_off"] == cut_off
-    names = ["_reas", "_repo", "_summ", *["part-"] * N_PARTS]
+    names = ["_metr", "_reas", "_repo", "_summ", *["part-"] * N_PARTS]
     assert sorted(path.name[:5] for path in (tmp_path / "out").iterdir()) == names
 
 

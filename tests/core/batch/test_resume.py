@@ -188,7 +188,8 @@ def test_run__that_is_finished_removes_what_it_left_when_it_died(finished, at_wo
     if at_work:
         os.utime(folder / at_work / "_lock.json")  # a heartbeat
     before = names_below(folder)
-    tidied = {"out": ["_reas", "_repo", "_summ", "part-"], "model": ["data-", "manif"]}
+    about = ["_metr", "_reas", "_repo", "_summ"]
+    tidied = {"out": [*about, "part-"], "model": ["data-", "manif"]}
 
     with pytest.raises(FileExistsError, match="nothing to do"):
         make_forecast(None, Run.prepare(job))

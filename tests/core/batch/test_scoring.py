@@ -30,7 +30,7 @@ from storages import CountingFileSystem
 RESULTS = ["p_value", "statistic", "is_anomaly", "p_value_status"]
 
 #: What tells about a run, in its output.
-ABOUT = ["_reasons.pqt", "_report.html", "_summary.json"]
+ABOUT = ["_metrics.prom", "_reasons.pqt", "_report.html", "_summary.json"]
 
 
 pytestmark = pytest.mark.usefixtures("scored_files")
@@ -162,6 +162,7 @@ def test_score_files__summary_says_what_was_done(tmp_path):
         "confidence": None,
         "inputs": [f"file://{tmp_path}/{name}" for name in ("data", "nominal.parquet")],
         "output": f"file://{tmp_path}/out",
+        "output_template": None,
         "parameters": arguments | {"own": list(arguments["own"])},
         "n_neighbors_": 3,
         "radius_": None,
@@ -282,7 +283,8 @@ def test_score_files__scores_no_rows():
 
     summary = score(data="empty.parquet")
 
-    assert names_in(OUT) == [*ABOUT[1:], "part-00000.parquet"]
+    about = [name for name in ABOUT if "reasons" not in name]
+    assert names_in(OUT) == [*about, "part-00000.parquet"]
     dtypes = scored().dtypes.astype(str).tolist()
     assert dtypes[-4:] == ["float64", "float64", "boolean", "category"]
     assert scored().index.name == "row"

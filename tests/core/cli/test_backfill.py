@@ -3,6 +3,7 @@
 import datetime
 import gc
 import json
+import logging
 import re
 import shlex
 import shutil
@@ -217,6 +218,13 @@ class Days:
 SECTION = SimpleNamespace(scheduler="threads")
 
 
+@pytest.fixture
+def said(caplog):
+    """Return a function that gives the lines of all messages so far."""
+    caplog.set_level(logging.INFO, logger="lpe_dask.cli")
+    return lambda: "\n".join(caplog.messages).splitlines()
+
+
 @pytest.mark.parametrize("keep_going", [False, True])
 @pytest.mark.parametrize(
     ("endings", "code"),
@@ -229,13 +237,13 @@ SECTION = SimpleNamespace(scheduler="threads")
     ],
 )
 def test_code__is_of_the_first_failed_day_or_else_of_the_first_other(
-    capsys, endings, code, keep_going
+    said, endings, code, keep_going
 ):
     days = Days(*endings)
 
     assert days.run(keep_going) == code
     assert days.begun == [0, 1, 2]
-    listed = [line for line in capsys.readouterr().err.splitlines() if "exit code" in line]
+    listed = [line for line in said() if "exit code" in line]
     assert len(listed) == sum(ending not in (0, None) for ending in endings)
 
 
@@ -260,21 +268,21 @@ def test_workers_that_are_not_there__end_every_range():
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), Terminated(), StallTimeout("nothing moves")]
 )
-def test_signals_and_stalls__end_every_range(capsys, error):
+def test_signals_and_stalls__end_every_range(said, error):
     days = Days(0, error, 0)
 
     with pytest.raises(type(error)):
         days.run(keep_going=True)
 
     assert days.begun == [0, 1]
-    assert "left: 2026-11-02..2026-11-03. The same" in capsys.readouterr().err
+    assert "left: 2026-11-02..2026-11-03. The same" in said()[-1]
 
 
-def test_list__has_one_line_for_each_failure_and_no_secrets(capsys):
+def test_list__has_one_line_for_each_failure_and_no_secrets(said):
     days = Days(ValueError("s3://user:hunter2@host/x\nand more " + 500 * "x"), 0)
     days.run(keep_going=True)
 
-    *_, failed, last = capsys.readouterr().err.splitlines()
+    *_, failed, last = said()
     assert failed.startswith("  2026-11-01 failed, exit code 2: s3://")
     assert "hunter2" not in failed
     assert last == "The same command tries again what failed."

@@ -104,6 +104,7 @@ def test_score__offers_the_choices_of_the_library():
         name: [*get_args(ScoreSection.model_fields[name].annotation)]
         for name in ("rows", "format")
     }
+    of_output["log_format"] = ["text", "json"]
     assert choices == of_output | {
         name: [choice or "none" for choice in known.choices]
         for name, known in PARAMETERS.items()

@@ -228,18 +228,17 @@ def test_watched__asks_for_nothing_without_a_deadline():
         assert not [of for of in threading.enumerate() if isinstance(of, threading.Timer)]
 
 
-def test_late__is_said_with_by_how_much(clock, capsys):
+def test_late__is_said_with_by_how_much(clock, caplog):
     deadline = Deadline(60.0, clock)
     deadline.show_late()
-    assert capsys.readouterr().err == ""
+    assert caplog.messages == []
 
     clock.now += 200
     deadline.show_late()
-    said = capsys.readouterr().err
-    assert said == (
+    assert caplog.messages == [
         "done 2.3 minutes too late: it is to be done within 0:01:00 of its start "
-        "(--finish-within)\n"
-    )
+        "(--finish-within)"
+    ]
 
 
 # Commands

@@ -290,7 +290,10 @@ def test_run__to_s3_fails_at_once_where_it_may_not_write(bucket, server, tmp_pat
         return 403 if method == "PUT" and "/part-00001" in path else None
 
     server.answer = forbid
-    refusal = r"the run stopped while it scored: PermissionError: Access Denied.*out/2026"
+    refusal = (
+        r"the run stopped while it scored: RefusedError: access to s3://bucket/out/\S+ is "
+        r"refused: PermissionError: Access Denied\. Check the keys .*out/2026"
+    )
 
     with pytest.raises(RunError, match=refusal):
         lpe_dask.run(write_job(tmp_path, bucket), date=DAY)

@@ -97,5 +97,5 @@ def test_score_files__gives_the_same_bytes_however_often_it_stops(
         score_files(**rows, output=out, n_neighbors=5)
 
     assert parts_in(out) == expected
-    about = ["_reasons.pqt", "_report.html", "_summary.json"]
+    about = ["_metrics.prom", "_reasons.pqt", "_report.html", "_summary.json"]
     assert sorted(path.name for path in out.iterdir()) == [*about, *expected]
