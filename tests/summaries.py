@@ -102,13 +102,16 @@ def drifting() -> dict[str, Any]:
 
 def of_refit() -> dict[str, Any]:
     """What a summary says of a new model that was rejected."""
+    reason = "it would flag 40.00% of the rows of this run"
     old = {
         "checksum": "0123456789abcdef" * 4, "created": "2026-10-25T02:03:04+00:00",
         "run_date": "2026-10-25", "nominal_rows": 20_000,
     }  # fmt: skip
+    flagged = {"flagged": 1234, "flagged_share": 0.01234, "flagged_between": [0.01, 0.02]}
     return {
         "policy": "on drift", "due": "drift: 1.23% have p <= 0.01.", "outcome": "rejected",
-        "reason": "it would flag 40.00% of the rows of this run", "old": old,
+        "reason": reason, "text": f"the new model was rejected: {reason}",
+        "old": old | flagged,
         "new": old | {
             "checksum": None, "run_date": "2026-11-25", "nominal_rows": 21_000,
             "calibration_check": {"holds": True}, "flagged": 40_000, "flagged_share": 0.4,
@@ -215,7 +218,7 @@ def hostile(n_rows: int = 50, n_columns: int = 20, n_runs: int = 200) -> dict[st
     summary["drift"]["text"] = "fits: " + nasty(0) + nasty(7)
     summary["reasons"]["private_columns"] = list(NASTY)
     refit = of_refit() | {
-        name: nasty(i) for i, name in enumerate(("policy", "due", "reason"))
+        name: nasty(i) for i, name in enumerate(("policy", "due", "text"))
     }
     refit["old"] = dict.fromkeys(refit["old"], nasty(0))
     return summary | {

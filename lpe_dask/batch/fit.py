@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
 from lpe_dask.batch.confirmed_rows import ConfirmedRows
@@ -75,6 +75,11 @@ class Fit:
     run_date : str, optional
         The day of the run, of a job file.
     """
+
+    #: What is raised for what was given: the same fit would raise it again.
+    REFUSALS: ClassVar[tuple[type[Exception], ...]] = (
+        ValueError, TypeError, MemoryError, NotImplementedError,
+    )  # fmt: skip
 
     parameters: dict[str, Any]
     nominal: Any
@@ -137,7 +142,7 @@ class Fit:
             if accept is not None:
                 try:
                     accept(model)
-                except (ValueError, TypeError):  # which will not be otherwise next time
+                except self.REFUSALS:  # which will not be otherwise next time
                     remove_fits(self.url)
                     raise
             with input_errors_pass():

@@ -19,27 +19,34 @@ from typing import Any
 from lpe_dask.batch.errors import input_errors_pass
 from lpe_dask.batch.fit import Fit
 from lpe_dask.batch.job import DriftSection
-from lpe_dask.batch.refit_policy import RefitPolicy
+from lpe_dask.batch.refit_policy import Outcome, RefitPolicy, is_refit_pending
 from lpe_dask.batch.scoring import publish
 from lpe_dask.batch.scoring_plan import Scoring
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.batch.timing import Steps
-from lpe_dask.model import Fitted, check_calibration
+from lpe_dask.model import Fitted, ModelFolder, check_calibration
 from lpe_dask.monitoring import clopper_pearson_interval
 from lpe_dask.storage import Lock, short_message
 from lpe_dask.tasks import compute, eager_scope
 
 logger = logging.getLogger(__name__)
 
-#: Outcomes: the run was interrupted; the new model scores from the next run on; the nominal
-#: rows are those of the old one; the new one was worse; another run has replaced the model.
-PENDING, SWAPPED, UNCHANGED, REJECTED, SUPERSEDED = (
-    "pending", "swapped", "unchanged", "rejected", "superseded",
-)  # fmt: skip
+#: What a summary says of an outcome, with its reason.
+_TEXTS = {
+    Outcome.PENDING: "a new model is due: start the same run again",
+    Outcome.SWAPPED: "the model was fitted again, and scores from the next run on",
+    Outcome.UNCHANGED: "the model is not fitted again: {reason}",
+    Outcome.REJECTED: "the new model was rejected, and the old one goes on: {reason}",
+    Outcome.SUPERSEDED: "another run has replaced the model in the meantime",
+}
 
 
 class RejectedModelError(ValueError):
     """A new model is worse than what is promised of it."""
+
+
+class _SupersededModelError(ValueError):
+    """There is another model than the one to be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +62,28 @@ class Refit:
         Of the newest nominal rows; None: they cannot be read.
     scoring : Scoring
         Of the run.
+    obstacle : str, optional
+        Why they cannot be read.
     """
 
     policy: RefitPolicy
     model: Fitted
     fit: Fit | None
     scoring: Scoring
+    obstacle: str | None = None
 
-    def is_pending(self) -> bool:
-        """Return whether a run has scored its rows, and died before this was done."""
+    def pending_summary(self) -> dict[str, Any] | None:
+        """Return the summary of a run that has only this left to do; None if it has more.
+
+        Or nothing.
+        """
+        if not self.scoring.is_finished():
+            return None
         try:
-            section = read_summary(self.scoring.output).get("refit") or {}
+            summary = read_summary(self.scoring.output)
         except (FileNotFoundError, ValueError):
-            return False
-        return bool(section.get("outcome") == PENDING)
+            return None
+        return summary if is_refit_pending(summary) else None
 
     def section(self, drift: Mapping[str, Any], n_measured: int) -> dict[str, Any]:
         """Return the section of a summary about this, before anything is fitted.
@@ -84,15 +99,15 @@ class Refit:
         assert day is not None
         if n_measured > 0:  # else there is nothing to judge a new model by
             due = self.policy.due_reason(self.model, day, drift)
-        return {
-            "policy": self.policy.text, "due": due,
-            "outcome": None if due is None else PENDING, "reason": None,
-            "old": _described(self.model), "new": None, "nominal_flagged_by_old": None,
-            "seconds": None,
+        section = {
+            "policy": self.policy.text, "due": due, "outcome": None, "reason": None,
+            "text": None, "old": _model_section(self.model), "new": None,
+            "nominal_flagged_by_old": None, "seconds": None,
         }  # fmt: skip
+        return section if due is None else section | _end(Outcome.PENDING)
 
     def execute(self, summary: dict[str, Any], lock: Lock) -> dict[str, Any]:
-        """Fit again if that is due, and return the summary, which says what came of it.
+        """Fit again if that is due, and return the summary, with what came of it.
 
         Computes.
 
@@ -108,49 +123,62 @@ class Refit:
         RunError, OSError
             If it was interrupted. Started again, the run goes on with this.
         """
-        section = summary["refit"]
-        if section["outcome"] != PENDING:
+        if not is_refit_pending(summary):
             return summary
         steps = Steps()
         with steps.timed("refit"):
-            done = self._replace(summary, lock)
+            end = self._replace(summary, lock)
         seconds = {"seconds": round(steps.seconds, 3)}
-        summary = summary | {"refit": summary["refit"] | done | seconds}
+        section = summary["refit"] | end | seconds
+        summary = summary | {"refit": section}
         lock.verify()
         publish(self.scoring, summary)
-        _log(summary["refit"])
+        is_rejected = section["outcome"] == Outcome.REJECTED
+        logger.log(logging.WARNING if is_rejected else logging.INFO, "%s", section["text"])
         return summary
 
     def _replace(self, summary: dict[str, Any], lock: Lock) -> dict[str, Any]:
-        """Return the outcome, and why."""
-        fit = self.fit
+        """Replace the model, and return how that ended."""
+        fit, section = self.fit, summary["refit"]
+        if self.model.checksum != section["old"]["checksum"]:
+            # The same run may have replaced it, and died before it could say so.
+            is_own = fit is not None and self.model.source == fit.source
+            if section["new"] is None or not is_own:
+                return _end(Outcome.SUPERSEDED)
+            return _swap(section["new"], self.model)
         if fit is None:
-            return _rejected("the nominal rows cannot be read: see the warning above")
-        if self.model.checksum != summary["refit"]["old"]["checksum"]:
-            # Who replaced it: the same run, which then died, or another one?
-            if self.model.source != fit.source:
-                return {"outcome": SUPERSEDED, "reason": None}
-            return _swapped(summary["refit"]["new"], self.model)
+            return _end(Outcome.REJECTED, self.obstacle)
         if self.model.source == fit.source:
-            return {"outcome": UNCHANGED, "reason": "the nominal rows are the same"}
+            return _end(Outcome.UNCHANGED, "the nominal rows are the same")
 
         def accept(model: Fitted) -> None:
-            judged = self._judged(model, fit)
-            summary["refit"] = summary["refit"] | judged
-            self._check(judged["new"])
+            summary["refit"] = summary["refit"] | self._judgement(summary, model, fit)
+            _check_judgement(summary["refit"]["new"])
+            self._check_not_superseded()
             lock.verify()
             publish(self.scoring, summary)  # if this dies when the model is replaced
 
         try:
             model = fit.execute("", accept)
+        except _SupersededModelError:
+            return _end(Outcome.SUPERSEDED)
         except RejectedModelError as error:
-            return _rejected(str(error))
-        except (ValueError, TypeError, MemoryError, NotImplementedError) as error:
-            return _rejected(short_message(error))
-        return _swapped(summary["refit"]["new"], model)
+            return _end(Outcome.REJECTED, str(error))
+        except Fit.REFUSALS as error:
+            return _end(Outcome.REJECTED, short_message(error))
+        return _swap(summary["refit"]["new"], model)
+
+    def _check_not_superseded(self) -> None:
+        """Raise unless the old model is still there; its folder is locked."""
+        assert self.fit is not None
+        assert self.fit.url is not None
+        if ModelFolder(self.fit.url).checksum() != self.model.checksum:
+            raise _SupersededModelError
 
     @eager_scope()
-    def _judged(self, model: Fitted, fit: Fit) -> dict[str, Any]:
+    def _judgement(
+        self, summary: Mapping[str, Any], model: Fitted, fit: Fit
+    ) -> dict[str, Any]:
         """Return what is to be known of a new model before it replaces the old one."""
         nominal, _ = fit.nominal_rows()
         try:
@@ -160,23 +188,24 @@ class Refit:
             raise RejectedModelError(
                 f"its calibration could not be checked: {short_message(error)}"
             ) from error
+        by_old = summary["flagged"], summary["rows"] - summary["rows_nan"]
         with input_errors_pass():
-            n_flagged, n_measured = self._count_flagged(model, self.scoring.rows)
-            of_nominal, _ = self._count_flagged(self.model, nominal)
-        share = between = None
-        if n_measured:
-            share = n_flagged / n_measured
-            between = list(clopper_pearson_interval(n_flagged, n_measured))
+            if self.scoring.fdr is not None:  # which is of the run as a whole
+                by_old = self._count_flagged(self.model, self.scoring.rows)
+            by_new = self._count_flagged(model, self.scoring.rows)
+            nominal_by_old, _ = self._count_flagged(self.model, nominal)
+        checked = {"calibration_check": check, "most_flagged_share": self._most_flagged()}
         return {
-            "new": _described(model) | {
-                "calibration_check": check, "flagged": n_flagged, "flagged_share": share,
-                "flagged_between": between, "most_flagged_share": self._most_flagged(),
-            },
-            "nominal_flagged_by_old": of_nominal,
-        }  # fmt: skip
+            "old": _model_section(self.model) | _flagged_section(*by_old),
+            "new": _model_section(model) | _flagged_section(*by_new) | checked,
+            "nominal_flagged_by_old": nominal_by_old,
+        }
 
     def _count_flagged(self, model: Fitted, rows: Any) -> tuple[int, int]:
-        """Return how many rows a model flags, and how many have a p-value; computes."""
+        """Return how many rows a model flags at alpha, and how many have a p-value.
+
+        Computes.
+        """
         alpha = self.scoring.made_from.settings["alpha"]
         margins = model.at_level(alpha, self.scoring.confidence).margins(rows)
         counts = compute((margins < 0).sum(), margins.notnull().sum())
@@ -188,52 +217,45 @@ class Refit:
         alpha = float(self.scoring.made_from.settings["alpha"])
         return min(1.0, alpha * (1 + limits.tolerance) + limits.anomalies)
 
-    def _check(self, new: Mapping[str, Any]) -> None:
-        """Raise RejectedModelError for a model that is worse than what is promised."""
-        if new["calibration_check"]["holds"] is False:
-            raise RejectedModelError(
-                "it flags more nominal rows that were held out than it promises"
-            )
-        between, most = new["flagged_between"], new["most_flagged_share"]
-        if between is None:
-            raise RejectedModelError("it measures no row of the run")
-        if between[0] > most:
-            raise RejectedModelError(
-                f"it would flag {new['flagged_share']:.2%} of the rows of this run, and at "
-                f"most {most:.2%} are to be expected"
-            )
+
+def _check_judgement(new: Mapping[str, Any]) -> None:
+    """Raise RejectedModelError for a model that is worse than what is promised."""
+    if new["calibration_check"]["holds"] is False:
+        raise RejectedModelError(
+            "it flags more nominal rows that were held out than it promises. Look at the "
+            "newest nominal rows, or choose another calibration or scale (refit = true "
+            "once)."
+        )
+    between, most = new["flagged_between"], new["most_flagged_share"]
+    if between is None:
+        raise RejectedModelError("it measures no row of this run.")
+    if between[0] > most:
+        raise RejectedModelError(
+            f"it would flag {new['flagged_share']:.2%} of the rows of this run, and at "
+            f"most {most:.2%} are to be expected. Look at the newest nominal rows; if they "
+            f"are right, raise tolerance or anomalies in [drift]."
+        )
 
 
-def _described(model: Fitted) -> dict[str, Any]:
-    """Return what a summary says of a model."""
+def _model_section(model: Fitted) -> dict[str, Any]:
     return {
         "checksum": model.checksum, "created": model.created, "run_date": model.run_date,
         "nominal_rows": model.n_samples,
     }  # fmt: skip
 
 
-def _swapped(judged: Mapping[str, Any], model: Fitted) -> dict[str, Any]:
-    new = {**judged, **_described(model)}
-    return {"outcome": SWAPPED, "reason": None, "new": new}
+def _flagged_section(n_flagged: int, n_measured: int) -> dict[str, Any]:
+    share = between = None
+    if n_measured:
+        share = n_flagged / n_measured
+        between = list(clopper_pearson_interval(n_flagged, n_measured))
+    return {"flagged": n_flagged, "flagged_share": share, "flagged_between": between}
 
 
-def _rejected(reason: str) -> dict[str, Any]:
-    return {"outcome": REJECTED, "reason": reason}
+def _swap(judgement: Mapping[str, Any], model: Fitted) -> dict[str, Any]:
+    return _end(Outcome.SWAPPED) | {"new": {**judgement, **_model_section(model)}}
 
 
-def _log(section: Mapping[str, Any]) -> None:
-    """Log what has become of a new model."""
-    text = refit_text(section)
-    logger.log(logging.WARNING if section["outcome"] == REJECTED else logging.INFO, text)
-
-
-def refit_text(section: Mapping[str, Any]) -> str:
-    """Return in words what has become of a new model."""
-    reason = section["reason"]
-    return {
-        SWAPPED: "the model was fitted again, and scores from the next run on",
-        UNCHANGED: f"the model is not fitted again: {reason}",
-        REJECTED: f"the new model was rejected, and the old one goes on: {reason}",
-        SUPERSEDED: "another run has replaced the model in the meantime",
-        PENDING: "the model is to be fitted again: start the same run again",
-    }[section["outcome"]]
+def _end(outcome: Outcome, reason: str | None = None) -> dict[str, Any]:
+    text = _TEXTS[outcome].format(reason=reason)
+    return {"outcome": outcome.value, "reason": reason, "text": text}

@@ -1,4 +1,4 @@
-"""When a job fits its model again, beside always and never."""
+"""When a job fits its model again, beside always and never, and what came of it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,29 @@ import datetime
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
-from lpe_dask.model import Fitted
+if TYPE_CHECKING:
+    from lpe_dask.model import Fitted
 
 #: What a job may say.
 PATTERN = r"^(on drift|every [1-9][0-9]{0,3} days?)$"
+
+
+class Outcome(StrEnum):
+    """What came of a new model that was due."""
+
+    #: Nothing yet: the run was interrupted.
+    PENDING = "pending"
+    #: It scores from the next run on.
+    SWAPPED = "swapped"
+    #: There is none, as the nominal rows are those of the old one.
+    UNCHANGED = "unchanged"
+    #: It is worse than the old one, which goes on; or it could not be fitted.
+    REJECTED = "rejected"
+    #: Another run has replaced the old one in the meantime.
+    SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +66,8 @@ class RefitPolicy:
         verdict = drift["verdict"]
         if verdict == "invalid input":  # no model could be judged by it
             return None
+        if model.run_date is not None and day < datetime.date.fromisoformat(model.run_date):
+            return None  # a run of an earlier day: the model is the newer one
         if self.n_days is None:
             return drift["text"] if verdict == "drift" else None
         known = model.run_date or model.created
@@ -58,3 +77,9 @@ class RefitPolicy:
         if age < self.n_days:
             return None
         return f"the model is of {known[:10]}, {age} days ago"
+
+
+def is_refit_pending(summary: Mapping[str, Any]) -> bool:
+    """Return whether a run has scored its rows, and has yet to fit its model again."""
+    section = summary.get("refit")
+    return isinstance(section, Mapping) and section.get("outcome") == Outcome.PENDING

@@ -23,9 +23,10 @@ from lpe_dask.batch.job import Job
 from lpe_dask.batch.job_file import errors_with_location
 from lpe_dask.batch.output import remove_fits
 from lpe_dask.batch.refit import Refit
+from lpe_dask.batch.refit_policy import RefitPolicy
 from lpe_dask.batch.scoring import execute_scoring, tidy_scoring
 from lpe_dask.batch.scoring_plan import Scoring, prepare_scoring
-from lpe_dask.batch.summary import model_summary, read_summary
+from lpe_dask.batch.summary import model_summary
 from lpe_dask.batch.timing import Steps
 from lpe_dask.model import (
     GROUP_PARAMETERS,
@@ -35,7 +36,7 @@ from lpe_dask.model import (
     ParameterError,
     checked_parameters,
 )
-from lpe_dask.storage import Lock, redact
+from lpe_dask.storage import Lock, redact, short_message
 from lpe_dask.tasks import Workers
 
 logger = logging.getLogger(__name__)
@@ -79,20 +80,19 @@ class Run:
                 fit, model = _load_or_prepare_model(job, (), existing)
                 return cls(job, fit, model, None)
             data = paths_of(job.score.data, job.csv)
+            policy = job.model.policy
+            if policy is not None and _has_model(job):
+                return _prepare_with_policy(job, data, existing, policy)
             fit, model = _load_or_prepare_model(job, data, existing)
             _check_drift_test_possible(job, fit, model)
-            scoring = prepare_scoring(job, data, fit, model, existing)
-            refit = None
-            if job.model.policy is not None and model is not None:
-                refit = Refit(job.model.policy, model, fit, scoring)
-            return cls(job, fit, model, scoring, refit)
+            return cls(job, fit, model, prepare_scoring(job, data, fit, model, existing))
 
     def is_finished(self) -> bool:
         """Return whether nothing is left to do; then call `clean_up`, to do the job."""
         scoring = self.scoring
         if scoring is None:
             return self.model is not None
-        return scoring.is_finished() and not self._is_refit_pending()
+        return scoring.is_finished() and not self.has_only_refit_left()
 
     def is_begun(self) -> bool:
         """Return whether an interrupted run may have done a part of it."""
@@ -134,9 +134,9 @@ class Run:
         """Do both steps, as far as the job has them, and return the summary."""
         steps = Steps()
         model, fit, scoring = self.model, self.fit, self.scoring
-        if self._is_refit_pending():
-            assert scoring is not None
-            return self._refitted(read_summary(scoring.output), lock)
+        if self.refit is not None and (summary := self.refit.pending_summary()):
+            assert lock is not None
+            return self.refit.execute(summary, lock)
         if scoring is not None and scoring.overwrite:
             remove_fits(scoring.output)
         if model is None:
@@ -153,18 +153,13 @@ class Run:
             assert lock is not None
             describe_refit = None if self.refit is None else self.refit.section
             summary = execute_scoring(scoring, model, check, lock, steps, describe_refit)
-            return self._refitted(summary, lock)
+            return summary if self.refit is None else self.refit.execute(summary, lock)
         summary = model_summary(model, check, steps.seconds)
         return {"model": redact(ModelFolder(self.job.place).url)} | summary
 
-    def _is_refit_pending(self) -> bool:
-        return self.refit is not None and self.refit.is_pending()
-
-    def _refitted(self, summary: dict[str, Any], lock: Lock | None) -> dict[str, Any]:
-        if self.refit is None:
-            return summary
-        assert lock is not None
-        return self.refit.execute(summary, lock)
+    def has_only_refit_left(self) -> bool:
+        """Return whether the rows are scored, and the model is to be fitted again."""
+        return self.refit is not None and self.refit.pending_summary() is not None
 
 
 def _load_or_prepare_model(
@@ -174,17 +169,14 @@ def _load_or_prepare_model(
 
     The rows to score, ``data``, are the nominal ones, too, if there are no others.
     """
-    path, refit, policy = job.model.path, job.model.refit is True, job.model.policy
+    path, refit = job.model.path, job.model.refit is True
     if job.nominal is None and path is not None:
         return None, ModelFolder(path).load()
     stored = ModelFolder(path).source() if path is not None and existing == "keep" else None
     try:
         fit = prepare_fit(job, data, existing)
-    except (OSError, ValueError, TypeError) as error:
-        is_missing = isinstance(error, FileNotFoundError)
-        is_of_rows = not isinstance(error, JobKeyError | ParameterError)
-        can_score = is_missing or (policy is not None and is_of_rows)
-        if path is None or stored is None or refit or not can_score:
+    except FileNotFoundError as error:
+        if path is None or stored is None or refit:
             raise
         logger.warning("the model at %s is used as it is: %s", redact(path), error)
         return None, ModelFolder(path).load()
@@ -199,20 +191,40 @@ def _load_or_prepare_model(
     if refit and not has_alpha:
         return fit, None
     if stored != fit.source or not has_alpha:
-        if policy is not None and model.columns not in (None, fit.columns):
-            logger.warning(
-                "the model at %s is used as it is: the nominal rows have columns %s "
-                "instead of %s", redact(path), fit.columns, model.columns,
-            )  # fmt: skip
-            return None, model
         _check_parameters_match(model, job, fit)
-        if policy is not None:
-            return fit, model
         logger.info(
             "the model at %s is used as it is; %s have changed since it was fitted (refit "
             "= true fits it again)", redact(path), _possibly_changed(model, fit),
         )  # fmt: skip
     return fit, model
+
+
+def _has_model(job: Job) -> bool:
+    path = job.model.path
+    return path is not None and ModelFolder(path).source() is not None
+
+
+def _prepare_with_policy(
+    job: Job, data: Sequence[str], existing: Existing, policy: RefitPolicy
+) -> Run:
+    """Return the run of a job whose model is there, and may be replaced after it."""
+    assert job.model.path is not None
+    model, fit, obstacle = ModelFolder(job.model.path).load(), None, None
+    try:
+        fit = prepare_fit(job, data, "keep")
+        if model.columns not in (None, fit.columns):
+            raise ValueError(
+                f"the nominal rows have columns {fit.columns} instead of {model.columns}."
+            )
+    except (JobKeyError, ParameterError):
+        raise
+    except (OSError, ValueError, TypeError) as error:
+        fit, obstacle = None, short_message(error)
+        logger.warning("the model could not be fitted again: %s", obstacle)
+    if fit is not None and model.source != fit.source:
+        _check_parameters_match(model, job, fit)
+    scoring = prepare_scoring(job, data, fit, model, existing)
+    return Run(job, fit, model, scoring, Refit(policy, model, fit, scoring, obstacle))
 
 
 def _possibly_changed(model: Fitted, fit: Fit) -> str:
@@ -251,7 +263,7 @@ def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
     names = model.columns
     if names is not None and names != fit.columns:
         differing.append(f"columns {names} instead of {fit.columns}")
-    if model.confirmed_digest != fit.confirmed_digest:
+    if model.confirmed_digest != fit.confirmed_digest and job.model.policy is None:
         n_wanted = 0 if fit.confirmed is None else len(fit.confirmed.numbers)
         others = " other ones" if n_wanted == model.n_confirmed else ""
         differing.append(
@@ -259,10 +271,12 @@ def _check_parameters_match(model: Fitted, job: Job, fit: Fit) -> None:
             f"{n_wanted}{others}"
         )
     if differing:
+        others = "set refit = true, or start from scratch (overwrite=True, --overwrite)"
+        if job.model.policy is not None:
+            others = "or set refit = true for one run"
         raise ValueError(
             f"{job.path}: the model at {job.model.path} was fitted with "
-            f"{', '.join(differing)}. Give the same values in the job, set refit = true, "
-            f"or start from scratch (overwrite=True, --overwrite)."
+            f"{', '.join(differing)}. Give the same values in the job, {others}."
         )
 
 

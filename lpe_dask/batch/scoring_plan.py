@@ -149,7 +149,7 @@ class Scoring:
     def check_free(self) -> None:
         """Raise FileExistsError if the output folder has anything not to be replaced."""
         output.check_replaceable(self.output)
-        if self.overwrite or not output.has_content(self.output):
+        if self.overwrite or not output.has_content(self.output) or self.is_finished():
             return
         earlier = read_fingerprint(self.output)
         if earlier is None:

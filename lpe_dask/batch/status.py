@@ -8,6 +8,7 @@ from typing import Literal
 
 from lpe_dask.batch.fingerprint import read_fingerprint
 from lpe_dask.batch.output import PENDING, SUMMARY_NAME, has_content
+from lpe_dask.batch.refit_policy import is_refit_pending
 from lpe_dask.storage import Folder, Lock, child_url
 
 
@@ -51,8 +52,8 @@ def read_status(output: str) -> Status:
             f"{summary['rows']} rows are scored, {summary['flagged']} of them flagged, in "
             f"{summary['seconds']:.1f} s."
         )
-        if (summary.get("refit") or {}).get("outcome") == "pending":
-            more = "A new model is due: start the same run again to resume."
+        if is_refit_pending(summary):
+            more = "A new model is due: start the run of that day again to resume."
             return Status("interrupted", f"{text} {more}")
         return Status("done", text)
     if not folder.names() or (has_content(output) and read_fingerprint(output) is None):

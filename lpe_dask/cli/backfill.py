@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 import gc
-import shlex
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from lpe_dask.cli.interrupts import DeadlineTimeout
 from lpe_dask.cli.json_lines import name_run
 from lpe_dask.cli.messages import notice
-from lpe_dask.cli.outcome import FAILED, UnavailableError, show_failure
+from lpe_dask.cli.outcome import FAILED, UnavailableError, end_reason, show_failure
 from lpe_dask.cli.shared_workers import SharedWorkers
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class DayResult:
     code : int
         The exit code of that run alone.
     reason : str
-        Why it failed, in a line.
+        Why the code is not 0, in a line.
     """
 
     state: Literal["done", "finished before", "failed"]
@@ -127,7 +127,7 @@ class Backfill:
                 if not keep_going or isinstance(error, UnavailableError):
                     return
                 if failure.code == FAILED:
-                    workers.close()  # it may be their fault, and they may still be at work
+                    self._close(workers)  # it may be their fault, or they may be at work
             # A run refers to itself, and so to the blocks that workers hold for it.
             gc.collect()
 
@@ -143,8 +143,16 @@ class Backfill:
             else:
                 self._show(day)
 
-        code = self.execute(self.job_of(day), workers, announce)
-        self._results[day] = DayResult(state, code)
+        job = self.job_of(day)
+        code = self.execute(job, workers, announce)
+        reason = "" if code == 0 else end_reason(job.place, code)
+        self._results[day] = DayResult(state, code, reason)
+
+    def _close(self, workers: SharedWorkers) -> None:
+        try:
+            workers.close()
+        except Exception as error:
+            notice(f"the workers could not be ended: {error}", level=logging.WARNING)
 
     # What is printed
 
@@ -177,10 +185,9 @@ class Backfill:
                 lines.append(f"  {day} {of.state}, exit code {of.code}{reason}")
         failed = [day for day, of in results.items() if of.state == "failed"]
         if left and failed:
-            rest = f"{shlex.quote(self.path)} --date {_span(left)}"
             lines.append(
-                f"left: {_span(left)}. The same command tries {failed[0]} again first; to "
-                f"go on without it: lpe-dask run {rest}"
+                f"left: {_span(left)}. The same command tries {failed[0]} again first; "
+                f"with --date {_span(left)} it goes on without it."
             )
         elif left:
             lines.append(f"left: {_span(left)}. The same command goes on with them.")

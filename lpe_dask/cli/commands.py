@@ -489,6 +489,8 @@ def _do_job(
     if fail_on_drift:
         job = job.with_drift_test()
     run = Run.prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
+    if run.has_only_refit_left():  # the rows are there in time, or too late
+        deadline = Deadline(math.inf)
     is_finished = keep and run.is_finished()
     announce(job, is_finished)
     if is_finished:

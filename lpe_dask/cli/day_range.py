@@ -31,9 +31,14 @@ class DayRange(click.DateTime):
         from lpe_dask.batch import MAX_RANGE_DAYS
 
         n_days = (last - first).days + 1
-        if not 1 <= n_days <= MAX_RANGE_DAYS:
+        if n_days < 1:
             self.fail(
-                f"the range {value} has {n_days} days; 1 to {MAX_RANGE_DAYS} are allowed. "
-                f"Write the earlier day first.", param, ctx,
+                f"the range {value} ends before it begins. Write the earlier day first.",
+                param, ctx,
+            )  # fmt: skip
+        if n_days > MAX_RANGE_DAYS:
+            self.fail(
+                f"the range {value} has {n_days} days; at most {MAX_RANGE_DAYS} are "
+                f"allowed. Do a part of it first.", param, ctx,
             )  # fmt: skip
         return [first + datetime.timedelta(days=i) for i in range(n_days)]

@@ -116,6 +116,7 @@ class Deadline:
             yield check.listen
         finally:
             timer.cancel()
+            check.stop()
 
     def show_late(self) -> None:
         """Print by how much a run that is done is late, if it is."""
@@ -151,6 +152,12 @@ class RateCheck:
     _starts: list[tuple[float, float]] = field(default_factory=list)
     _share: float = 0.0
     _is_over: bool = False
+    _ending: threading.Lock = field(default_factory=threading.Lock)
+
+    def stop(self) -> None:
+        """End no run any more: this one is done."""
+        with self._ending:
+            self._is_over = True
 
     def listen(self, computation: Computation) -> None:
         """Take note of a computation that has moved."""
@@ -212,13 +219,17 @@ class RateCheck:
         return reason, remedy
 
     def _end(self, reason: str, remedy: str) -> None:
-        self._is_over = True
-        interrupt_main(
-            DeadlineTimeout(
-                f"the run was ended, as it {self.deadline.text}, but {reason}. What was "
-                f"written is complete; start the same run again to resume, {remedy}."
+        with self._ending:
+            if self._is_over:
+                return
+            self._is_over = True
+            interrupt_main(
+                DeadlineTimeout(
+                    f"the run was ended, as it {self.deadline.text}, but {reason}. What "
+                    f"was written is complete; start the same run again to resume, "
+                    f"{remedy}."
+                )
             )
-        )
 
 
 def _share(computation: Computation) -> float:

@@ -6,6 +6,7 @@ Each is an exception in the main thread, raised once.
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import sys
 import threading
@@ -96,9 +97,13 @@ def signals_as_exceptions() -> Iterator[None]:
         now = time.monotonic()
         if came and now - came[-1][0] < ENDING_SECONDS:
             return
-        came.append((now, number))
         if _pending:
-            raise _pending.pop()
+            reason = _pending.pop()
+            # After a deadline the process may go on, with another day.
+            goes_on = isinstance(reason, DeadlineTimeout)
+            came.append((-math.inf if goes_on else now, number))
+            raise reason
+        came.append((now, number))
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     taken = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]

@@ -174,6 +174,18 @@ def drift_code(summary: dict[str, Any]) -> int:
     return 0 if verdict in ("no drift", "calibrating") else DRIFTED
 
 
+def end_reason(output: str, code: int) -> str:
+    """Return why a run that is done has this exit code, if its output can be read."""
+    from lpe_dask.batch import read_summary
+
+    section = "refit" if code == REFIT_REJECTED else "drift"
+    try:
+        summary = read_summary(output)
+    except (OSError, ValueError):
+        return ""
+    return str((summary.get(section) or {}).get("text", ""))
+
+
 def refit_code(summary: dict[str, Any]) -> int:
     """Return how a run ends whose new model was worse than the old one."""
     outcome = (summary.get("refit") or {}).get("outcome")

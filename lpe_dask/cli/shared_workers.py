@@ -34,16 +34,16 @@ class SharedWorkers:
 
     @property
     def give_up_after(self) -> float:
-        """As of `WorkerChoice`."""
+        """See `WorkerChoice`."""
         return self._choice.give_up_after
 
     @property
     def finish_within(self) -> float:
-        """As of `WorkerChoice`; each run has this time."""
+        """See `WorkerChoice`; each run has this time."""
         return self._choice.finish_within
 
     def larger(self, than: Workers) -> Iterator[tuple[str, Workers]]:
-        """As of `WorkerChoice`."""
+        """See `WorkerChoice`."""
         return self._choice.larger(than)
 
     def resolve(self, sizes_of: Callable[[], Workload]) -> WorkerChoice | SharedWorkers:

@@ -112,8 +112,7 @@ def report_page(summary: Mapping[str, Any]) -> str:
         "runs": content.items("drift.state.runs", _N_RUNS, last=True),
         "values": content.items("values"), "missing": _missing(content),
         "statuses": _statuses(content),
-        "refit": _refit(content), "attention": list(_attention(content)),
-        "pictures": _pictures(content),
+        "attention": list(_attention(content)), "pictures": _pictures(content),
         "up_to_alpha": _up_to_alpha(content), "has_pictures": has_pictures(),
         "style": style(), "version": version("lpe-dask"),
     }  # fmt: skip
@@ -122,17 +121,6 @@ def report_page(summary: Mapping[str, Any]) -> str:
         if len(page.encode(errors="replace")) <= MAX_BYTES:
             break
     return page
-
-
-def _refit(content: Content) -> str:
-    """Return what has become of a new model."""
-    reason = content.text("refit.reason", most=600)
-    return {
-        "swapped": "The new model scores from the next run on",
-        "rejected": f"The new model was rejected, and the old one goes on: {reason}",
-        "unchanged": f"The old model goes on: {reason}",
-        "superseded": "Another run has replaced the model in the meantime",
-    }.get(content.text("refit.outcome"), "It is not done yet: start the same run again")
 
 
 def _statuses(content: Content) -> list[str]:

@@ -58,6 +58,11 @@ class ModelFolder:
             except FileNotFoundError:
                 return None
 
+    def checksum(self) -> str:
+        """Return the checksum of the model that is there; raises as `load`."""
+        with with_remedy(self.path):
+            return read_manifest(self.url).checksum
+
     def load(self, anomaly_log_density: LogDensity | None = None) -> Fitted:
         """Return the model; computes nothing, and reads no blocks.
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,12 +13,12 @@ from click.testing import CliRunner
 import lpe_dask
 from daily import day, fit_model, rows, write_day
 from lpe_dask.batch import refit, scoring
+from lpe_dask.batch.explanations import explain_output
 from lpe_dask.batch.fit import Fit
 from lpe_dask.batch.status import read_status
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.cli.commands import cli
 from lpe_dask.model import ModelFolder
-from lpe_dask.storage import Folder
 
 JOB = """
 [nominal]
@@ -77,7 +78,8 @@ def test_run__after_some_days_replaces_the_model():
     assert first["refit"] is None
     assert second["refit"] | {"old": None} == {
         "policy": "every 2 days", "due": None, "outcome": None, "reason": None,
-        "old": None, "new": None, "nominal_flagged_by_old": None, "seconds": None,
+        "text": None, "old": None, "new": None, "nominal_flagged_by_old": None,
+        "seconds": None,
     }  # fmt: skip
     swap = third["refit"]
     assert (swap["outcome"], swap["reason"]) == ("swapped", None)
@@ -205,7 +207,8 @@ def test_run__rejects_a_model_that_flags_too_much():
     assert swap["new"]["checksum"] is None
     assert swap["reason"] == (
         f"it would flag {swap['new']['flagged_share']:.2%} of the rows of this run, and at "
-        f"most 11.25% are to be expected"
+        f"most 11.25% are to be expected. Look at the newest nominal rows; if they are "
+        f"right, raise tolerance or anomalies in [drift]."
     )
     line = f"the new model was rejected, and the old one goes on: {swap['reason']}"
     assert line in done.stderr.replace("\n", " ")
@@ -232,8 +235,8 @@ def test_run__rejects_a_model_with_more_false_alarms_than_promised(caplog):
         swap = run(3)["refit"]
 
     assert swap["outcome"] == "rejected"
-    assert (
-        swap["reason"] == "it flags more nominal rows that were held out than it promises"
+    assert swap["reason"].startswith(
+        "it flags more nominal rows that were held out than it promises. Look at"
     )
     assert caplog.records[-1].levelname == "WARNING"
 
@@ -241,12 +244,12 @@ def test_run__rejects_a_model_with_more_false_alarms_than_promised(caplog):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda path: path.write_bytes(b"PAR1"), "cannot be read: see the warning above"),
+        (lambda path: path.write_bytes(b"PAR1"), "is not a readable Parquet file"),
         (
             lambda path: rows(1).assign(x=float("nan")).to_parquet(path),
             "NaN or inf",
         ),
-        (lambda path: rows(1)[["x"]].to_parquet(path), "see the warning above"),
+        (lambda path: rows(1)[["x"]].to_parquet(path), "columns ..x.. instead of ..x., .y"),
         (lambda path: rows(1).iloc[:2].to_parquet(path), "n_neighbors"),
     ],
     ids=["no-parquet", "gaps", "columns", "few"],
@@ -263,7 +266,7 @@ def test_run__scores_where_nominal_rows_are_damaged(damage, reason):
 
     assert len(output(3)) == 400
     assert done["refit"]["outcome"] == "rejected"
-    assert reason in done["refit"]["reason"]
+    assert re.search(reason, done["refit"]["reason"])
     assert checksum() == before
 
 
@@ -272,7 +275,6 @@ def test_run__of_the_same_nominal_rows_keeps_the_model():
     run(1)
     before = checksum()
 
-    done = CliRunner().invoke(cli, ["run", "job.toml", "--date", f"{day(3)}"])
     write_day(3)
     done = CliRunner().invoke(cli, ["run", "job.toml", "--date", f"{day(3)}"])
 
@@ -314,7 +316,7 @@ def killed(*args, **kwargs):
 @pytest.mark.parametrize(
     "where",
     [
-        (Fit, "_fit"), (refit.Refit, "_judged"), (refit.Refit, "_check"),
+        (Fit, "_fit"), (refit.Refit, "_judgement"), (refit, "_check_judgement"),
         (ModelFolder, "write"),
     ],
     ids=lambda where: where[1],
@@ -329,7 +331,7 @@ def test_run__that_is_killed_goes_on_with_the_new_model(where, tmp_path_factory)
     assert pending["refit"]["outcome"] == "pending"
     status = read_status(f"out/{day(3)}")
     assert status.state == "interrupted"
-    assert status.text.endswith("A new model is due: start the same run again to resume.")
+    assert status.text.endswith("is due: start the run of that day again to resume.")
 
     with patch.object(scoring, "execute_scoring", killed):  # there is nothing to score
         done = run(3)
@@ -400,11 +402,116 @@ def test_run__whose_model_is_locked_says_so():
     assert run(3)["refit"]["outcome"] == "swapped"
 
 
-def test_run__from_scratch_fits_and_replaces_all():
+@pytest.mark.parametrize("policy", [JOB, ON_DRIFT])
+def test_run__of_an_earlier_day_leaves_a_newer_model_alone(policy):
+    Path("job.toml").write_text(policy)
+    run(5)
+    before = checksum()
+
+    done = run(1, shift=1.4)
+
+    assert done["drift"]["verdict"] == "drift"
+    assert done["refit"]["due"] is None
+    assert checksum() == before
+
+
+def test_run__that_replaces_its_output_keeps_the_model():
+    run(5)
+    before = checksum()
+    run(4)
+    write_day(4, seed=44)
+
+    done = lpe_dask.run("job.toml", date=day(4), overwrite=True)
+
+    assert done["model_checksum"] == checksum() == before
+    assert (output(4)["x"].to_numpy() == rows(44)["x"].to_numpy()).all()
+
+
+def test_run__without_a_day_in_its_output_has_the_same_policy():
+    Path("job.toml").write_text(JOB.replace("out/{date}", "out"))
+    before, outcomes = [], []
+    for number in range(1, 5):
+        write_day(number)
+        done = lpe_dask.run("job.toml", date=day(number), overwrite=number > 1)
+        before.append(done["model_checksum"])
+        outcomes.append((done["refit"] or {}).get("outcome"))
+
+    assert outcomes == [None, None, "swapped", None]
+    assert before[0] == before[1] == before[2] != before[3] == checksum()
+
+
+def test_run__does_not_replace_a_model_that_came_in_the_meantime():
     run(1)
     write_day(3)
-    done = lpe_dask.run("job.toml", date=day(3), overwrite=True)
+    execute = Fit.execute
 
-    assert done["refit"] is None
-    assert done["model_checksum"] == checksum()
-    assert Folder("model").exists("_previous.json")
+    def later(fit, folder, accept):
+        fit_model(1)  # of another run, between the scoring of this one and its fit
+        return execute(fit, folder, accept)
+
+    with patch.object(Fit, "execute", later):
+        swap = run(3)["refit"]
+
+    assert swap["outcome"] == "superseded"
+    assert swap["text"] == "another run has replaced the model in the meantime"
+    assert ModelFolder("model").load().run_date is None
+
+
+def test_run__whose_parts_are_lost_before_the_new_model_scores_again():
+    run(1)
+    write_day(3)
+    with patch.object(Fit, "_fit", killed), pytest.raises(Killed):
+        run(3)
+    (part,) = Path(f"out/{day(3)}").glob("part-*")
+    part.unlink()
+
+    assert run(3)["refit"]["outcome"] == "swapped"
+    assert len(output(3)) == 400
+
+
+def test_run__that_was_killed_while_another_day_fitted_the_same_rows():
+    Path("job.toml").write_text(JOB.replace("{date-3d..date-1d}", "*"))
+    run(1)
+    write_nominal(9)
+    write_day(3)
+    with patch.object(Fit, "_fit", killed), pytest.raises(Killed):
+        run(3)
+    assert run(4)["refit"]["outcome"] == "swapped"
+
+    assert run(3)["refit"]["outcome"] == "superseded"
+
+
+def test_run__that_is_pending_goes_on_with_another_version():
+    run(1)
+    write_day(3)
+    with patch.object(Fit, "_fit", killed), pytest.raises(Killed):
+        run(3)
+    path = Path(f"out/{day(3)}/_summary.json")
+    content = json.loads(path.read_text())
+    content["fingerprint"]["settings"]["versions"] = ["0.0.1", "2025.1.0"]
+    path.write_text(json.dumps(content))
+
+    assert run(3)["refit"]["outcome"] == "swapped"
+
+
+def test_run__takes_a_list_of_confirmed_rows_from_the_next_fit_on():
+    run(1)
+    before = checksum()
+    for number in range(3):
+        table = rows(100 + number)
+        table.iloc[:3] = 50.0
+        table.to_parquet(f"nominal/{day(number)}.parquet")
+    files = sorted(f"nominal/{day(number)}.parquet" for number in range(3))
+    lpe_dask.score_files(files, "confirm")
+    explain_output("confirm", 9, confirm="list.csv")
+    marked = pd.read_csv("list.csv", dtype=object)
+    marked["is_anomaly_confirmed"] = "x"
+    marked.to_csv("list.csv", index=False)
+    text = JOB.replace("[model]", 'without_rows = "list.csv"\n[model]')
+    Path("job.toml").write_text(text)
+
+    assert run(2)["model_checksum"] == before
+    done = run(3)
+
+    assert done["refit"]["outcome"] == "swapped", done["refit"]["reason"]
+    assert ModelFolder("model").load().n_confirmed == len(marked) == 9
