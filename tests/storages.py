@@ -105,12 +105,8 @@ def s3_environment(host, port):
 
 
 @contextmanager
-def s3_server(environment):
-    """Give the `Faults` of an S3 server with an empty bucket, which this process finds.
-
-    Libraries below do not try again by themselves. What is put into ``environment`` lets
-    other processes find the server.
-    """
+def _moto():
+    """Give a server of moto, its host and its port; libraries keep nothing of it."""
     from moto.server import ThreadedMotoServer  # takes a second
     from s3fs import S3FileSystem
 
@@ -118,21 +114,40 @@ def s3_server(environment):
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    environment |= s3_environment(host, port)
-    with pytest.MonkeyPatch.context() as patch:
+    S3FileSystem.clear_instance_cache()
+    try:
+        yield server, host, port
+    finally:
+        S3FileSystem.clear_instance_cache()
+        reset = f"http://{host}:{port}/moto-api/reset"  # its buckets outlive the server
+        urllib.request.urlopen(urllib.request.Request(reset, method="POST")).close()
+        server.stop()
+
+
+@contextmanager
+def _with_faults(server):
+    """Give the `Faults` of a server, which are repaired at the end."""
+    faults = server._server.app = Faults(server._server.app)
+    try:
+        yield faults
+    finally:
+        faults.repair()
+
+
+@contextmanager
+def s3_server(environment):
+    """Give the `Faults` of an S3 server with an empty bucket, which this process finds.
+
+    Libraries below do not try again by themselves. What is put into ``environment`` lets
+    other processes find the server.
+    """
+    with _moto() as (server, host, port), pytest.MonkeyPatch.context() as patch:
+        environment |= s3_environment(host, port)
         for name, value in environment.items():
             patch.setenv(name, value)
-        S3FileSystem.clear_instance_cache()
         fsspec.filesystem("s3").mkdir("bucket")
-        faults = server._server.app = Faults(server._server.app)
-        try:
+        with _with_faults(server) as faults:
             yield faults
-        finally:
-            S3FileSystem.clear_instance_cache()
-            faults.repair()
-            reset = f"http://{host}:{port}/moto-api/reset"  # its buckets outlive the server
-            urllib.request.urlopen(urllib.request.Request(reset, method="POST")).close()
-            server.stop()
 
 
 @contextmanager
@@ -143,19 +158,12 @@ def s3_server_with_keys():
     """
     import boto3
     from moto import settings
-    from moto.server import ThreadedMotoServer  # takes a second
-    from s3fs import S3FileSystem
 
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
+    with _moto() as (server, host, port), pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         patch.setenv("NO_PROXY", host)
-        S3FileSystem.clear_instance_cache()
         found = {"endpoint_url": f"http://{host}:{port}", "region_name": "us-east-1"}
         as_root = {"aws_access_key_id": "root", "aws_secret_access_key": "root"} | found
         boto3.client("s3", **as_root).create_bucket(Bucket="bucket")
@@ -166,16 +174,9 @@ def s3_server_with_keys():
         users.put_user_policy(UserName="user", PolicyName="all", PolicyDocument=policy)
         key = users.create_access_key(UserName="user")["AccessKey"]
         keys = {"key": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
-        faults = server._server.app = Faults(server._server.app)
         patch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
-        try:
+        with _with_faults(server) as faults:
             yield keys | {"client_kwargs": found}, faults
-        finally:
-            S3FileSystem.clear_instance_cache()
-            faults.repair()
-            reset = f"http://{host}:{port}/moto-api/reset"  # its buckets outlive the server
-            urllib.request.urlopen(urllib.request.Request(reset, method="POST")).close()
-            server.stop()
 
 
 #: Files of a `StaleFileSystem` that were replaced since they were read.

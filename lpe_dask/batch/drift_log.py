@@ -26,7 +26,7 @@ from lpe_dask.batch.fingerprint import FINGERPRINT_KEY, Fingerprint
 from lpe_dask.batch.output import PREDECESSOR_NAME, SUMMARY_NAME, write_json
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.monitoring import Drift, DriftMonitor
-from lpe_dask.storage import Folder, UnsafeFileError, redact, short_message
+from lpe_dask.storage import Folder, UnsafeFileError, redact, redact_url, short_message
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class RunSeries:
         values = stats.missing, stats.unseen
         groups = None if stats.watched is None else stats.watched.array()
         return self.monitor.update(
-            state, stats.bins, self.date, redact(self.output), values, groups
+            state, stats.bins, self.date, redact_url(self.output), values, groups
         )
 
     def _after_predecessor(
@@ -152,7 +152,7 @@ class RunSeries:
                 _warn_skipped(output, error)
                 continue
             date = None if day is None else day.isoformat()
-            predecessor = {"output": redact(output), "date": date}
+            predecessor = {"output": redact_url(output), "date": date}
             return drift, predecessor | {"run": section.get("run")}, None
         why_none = "there is no summary of an earlier run of this job, model and alpha"
         return self._updated(None, stats), None, why_none
@@ -169,7 +169,7 @@ class RunSeries:
                 return None
             followed = (summary["drift"]["predecessor"] or {}).get("output")
             said = "is the first run" if followed is None else f"follows {followed}"
-            if followed == redact(self.output):
+            if followed == redact_url(self.output):
                 said += " as it was before"
             return (
                 f"this run forks its series: {redact(output)} already {said}; later "

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -38,7 +38,15 @@ from lpe_dask.batch.reason_texts import id_text
 from lpe_dask.batch.row_selection import take
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Explanation, Fitted, ModelFolder
-from lpe_dask.storage import MASK, Folder, Lock, redact_errors, sibling_url, with_options
+from lpe_dask.storage import (
+    MASK,
+    Folder,
+    Lock,
+    Url,
+    redact_errors,
+    sibling_url,
+    with_options,
+)
 from lpe_dask.tables import FileTable
 from lpe_dask.tasks import call_options, compute, frame_tasks, new_tasks
 
@@ -362,7 +370,9 @@ def explain_output(
         ``is_anomaly_confirmed``. `score_files` and fits leave out what is marked
         (``without_rows``). Reads the input of the run.
     storage_options : dict, optional
-        How the URLs of output, model, input and list open: see `score_files`.
+        How the URLs of output, model, input and list open: see `score_files`. Those of
+        model and input are in the output. An output on this machine is taken for one of
+        the user; one at a URL gets no keys for other storages than its own.
 
     Returns
     -------
@@ -384,7 +394,8 @@ def explain_output(
     if type(top) is not int or top < 1:
         raise ValueError(f"top={top!r} must be a whole number of at least 1.")
     options = call_options(storage_options)
-    url = with_options(output, options)
+    # They also open what an output on this machine names.
+    url = Url(fspath(output), options) if options else fspath(output)
     if confirm is not None:  # which takes what is here
         from lpe_dask.batch.confirmation_list import write_confirmation_list
 

@@ -15,7 +15,7 @@ from dask.utils import format_bytes
 
 from lpe_dask.batch.summary import listed
 from lpe_dask.model import PARAMETERS, Fitted, ModelFolder, promises_of
-from lpe_dask.storage import redact
+from lpe_dask.storage import redact_url
 
 #: The version of the format of the content; keys may be added to it.
 _FORMAT = 1
@@ -65,7 +65,7 @@ def inspect_model(path: str) -> Inspection:
     return Inspection(
         {
             "format": _FORMAT,
-            "model": redact(folder.url),
+            "model": redact_url(folder.url),
             "created": fitted.created,
             "run_date": fitted.run_date,
             "checksum": fitted.checksum,

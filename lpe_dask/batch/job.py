@@ -396,10 +396,13 @@ def _option(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
-def value_problem(name: str, value: Any, known: FieldInfo) -> str:
+def value_problem(
+    name: str, value: Any, known: FieldInfo, *, is_secret: bool = False
+) -> str:
     """Return the problem of the value of a key, which is called ``name``."""
     example = f" For example: {name}={known.examples[0]}." if known.examples else ""
-    return f"{name}={short_repr(value)} must be {known.description}.{example}"
+    given = name if is_secret else f"{name}={short_repr(value)}"
+    return f"{given} must be {known.description}.{example}"
 
 
 #: The sections, by name.

@@ -195,7 +195,8 @@ def _wrong_value(section: str, key: str, table: dict[str, Any]) -> str:
     known = SECTIONS[section].model_fields[key]
     if key not in table:
         return f"{key} is missing, {known.description}. Add it."
-    return value_problem(key, table[key], known)
+    # A command may have secrets among its arguments.
+    return value_problem(key, table[key], known, is_secret=section == "notify")
 
 
 @dataclass(frozen=True, slots=True)

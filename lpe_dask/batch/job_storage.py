@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lpe_dask.batch.placeholders import Placeholders
-from lpe_dask.storage import problems_of, secrets_of
+from lpe_dask.storage import problems_of, secret_values
 
 if TYPE_CHECKING:
     from lpe_dask.batch.job_file import Problems
@@ -54,7 +54,10 @@ def read_storage(
     if wrong:
         return {}
     _warn_of_readers(table, problems.path)
-    return _filled(table, "", placeholders, problems)
+    filled = _filled(table, "", placeholders, problems)
+    for name, problem in problems_of(filled):  # of a variable's value
+        problems.add(STORAGE, name, problem)
+    return filled
 
 
 def _filled(
@@ -74,7 +77,7 @@ def _filled(
 
 def _warn_of_readers(table: Mapping[str, Any], path: str) -> None:
     """Warn of secrets that others who can read the job file can see."""
-    if not all("${" in secret for secret in secrets_of(table)):
+    if not all("${" in value for value in secret_values(table)):
         _warn_once(path)
 
 

@@ -77,7 +77,7 @@ class Placeholders:
         """
         if brace := re.search(r"[{}]", _PLACEHOLDER.sub("", text)):
             raise ValueError(
-                f"unmatched {brace[0]}: braces are for placeholders, {SYNTAX}."
+                f"unmatched {brace[0]}: braces are for placeholders, {_syntax(later)}."
             )
         ranges = [m for m in _PLACEHOLDER.finditer(text) if m.lastgroup == "last"]
         if len(ranges) > 1:
@@ -151,7 +151,7 @@ class Placeholders:
             return match[0]
         if match.lastgroup == "variable":
             return self._variable(match["variable"])
-        day = range_day if match.lastgroup == "last" else self._day(match["day"])
+        day = range_day if match.lastgroup == "last" else self._day(match["day"], later)
         return day.isoformat()
 
     def _variable(self, name: str) -> str:
@@ -163,14 +163,20 @@ class Placeholders:
             f"or write its value into the file."
         )
 
-    def _day(self, text: str) -> datetime.date:
+    def _day(self, text: str, later: Collection[str] = ()) -> datetime.date:
         match = _DAY.fullmatch(text)
         with suppress(OverflowError):  # a day outside the years 1 to 9999
             if match is not None:
                 return self.day + datetime.timedelta(days=int(match[1] or 0))
         raise ValueError(
-            f"unknown placeholder {{{shorten(text, 60)}}}. Placeholders are {SYNTAX}."
+            f"unknown placeholder {{{shorten(text, 60)}}}. Placeholders are "
+            f"{_syntax(later)}."
         )
+
+
+def _syntax(later: Collection[str]) -> str:
+    """Return all placeholders of a text, for messages."""
+    return ", ".join([*(f"{{{name}}}" for name in later), SYNTAX])
 
 
 def shorten(text: str, length: int) -> str:

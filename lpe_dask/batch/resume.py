@@ -14,7 +14,7 @@ from lpe_dask.batch.fingerprint import now, start_of
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.job_file import read_job
 from lpe_dask.batch.runs import Run
-from lpe_dask.storage import Lock, RefusedError, short_message
+from lpe_dask.storage import Lock, short_message
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def next_job(path: str | PathLike[str], date: datetime.date | str | None = None)
             logger.info("the run of %s is still running elsewhere", yesterday)
             return job
         Run.prepare(earlier)
-    except (ConnectionError, RefusedError):  # that of today is on the same storage
+    except ConnectionError:  # that of today is on the same storage
         raise
     except (ValueError, TypeError, OSError, NotImplementedError, MemoryError) as error:
         logger.warning(

@@ -36,7 +36,7 @@ from lpe_dask.model import (
     ParameterError,
     checked_parameters,
 )
-from lpe_dask.storage import Lock, redact, short_message
+from lpe_dask.storage import Lock, redact, redact_url, short_message
 from lpe_dask.tasks import Workers
 
 logger = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class Run:
             summary = execute_scoring(scoring, model, check, lock, steps, describe_refit)
             return summary if self.refit is None else self.refit.execute(summary, lock)
         summary = model_summary(model, check, steps.seconds)
-        return {"model": redact(ModelFolder(self.job.place).url)} | summary
+        return {"model": redact_url(ModelFolder(self.job.place).url)} | summary
 
     def has_only_refit_left(self) -> bool:
         """Return whether the rows are scored, and the model is to be fitted again."""

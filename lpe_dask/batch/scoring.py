@@ -43,7 +43,7 @@ from lpe_dask.batch.timing import Steps
 from lpe_dask.model import Fitted, ModelFolder, warn_if_nothing_can_be_flagged
 from lpe_dask.monitoring import DriftMonitor, PValueBins, WatchedGroups
 from lpe_dask.pvalues import Adjustment, adjustment
-from lpe_dask.storage import Folder, Lock, redact, short_message
+from lpe_dask.storage import Folder, Lock, redact_url, short_message
 from lpe_dask.tables import TableError
 from lpe_dask.tasks import RowCount, compute, eager_scope
 
@@ -124,9 +124,9 @@ def execute_scoring(
         summary = score_summary(model, scoring.made_from, total, check, certified, steps)
         summary |= sections | {
             "inputs": scoring.inputs,
-            "output": redact(scoring.output),
+            "output": redact_url(scoring.output),
             "output_template": scoring.output_template,
-            "model": None if path is None else redact(ModelFolder(path).url),
+            "model": None if path is None else redact_url(ModelFolder(path).url),
             "planned_worker_bytes": planned,
             "refit": None,
         }

@@ -28,7 +28,7 @@ from lpe_dask.batch.job import Job, ScoreSection
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.model import Fitted
 from lpe_dask.pvalues import check_level
-from lpe_dask.storage import Folder, Lock, redact
+from lpe_dask.storage import Folder, Lock, redact_url
 from lpe_dask.tables import FileTable, RowStatus, open_features, resolve_path
 
 logger = logging.getLogger(__name__)
@@ -92,14 +92,14 @@ class Scoring:
     def output_template(self) -> str | None:
         """URL of the outputs of all days, without secrets; None: the output has no day."""
         dated = self.job.dated_output
-        return None if dated is None else redact(Folder(dated.without_day).full_url())
+        return None if dated is None else redact_url(Folder(dated.without_day).full_url())
 
     @property
     def inputs(self) -> list[str]:
         """URLs of what is read, as it was given: files, folders and globs, no secrets."""
         nominal = () if self.job.nominal is None else self.job.nominal.data
         paths = [*self.kept.files.paths, *(source.path for source in nominal)]
-        return [redact(_absolute(path)) for path in dict.fromkeys(paths)]
+        return [redact_url(_absolute(path)) for path in dict.fromkeys(paths)]
 
     @property
     def private(self) -> tuple[str, ...]:

@@ -143,6 +143,7 @@ class Backfill:
             else:
                 self._show(day)
 
+        name_run(None)  # not the day before, while this one is read
         job = self.job_of(day)
         code = self.execute(job, workers, announce)
         reason = "" if code == 0 else end_reason(job.place, code)

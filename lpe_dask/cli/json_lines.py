@@ -13,7 +13,8 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from datetime import UTC, datetime
 from typing import Any
@@ -21,15 +22,17 @@ from typing import Any
 import click
 
 from lpe_dask.cli.messages import sanitize
-from lpe_dask.storage import redact, to_jsonable
+from lpe_dask.storage import redact_url, to_jsonable
 
 #: Where the option is kept for the functions of a command.
 _KEY = f"{__name__}.log_format"
 
-#: How it is done in a worker process, for as long as that lives.
+#: How it is done in a worker process, for as long as that lives. `distributed` runs the
+#: text of a preload more than once, and this function of it when the worker starts.
 WORKER_PRELOAD = """
-from lpe_dask.cli.json_lines import start_in_worker
-start_in_worker({run!r})
+def dask_setup(worker):
+    from lpe_dask.cli.json_lines import start_in_worker
+    start_in_worker({run!r})
 """
 
 
@@ -46,21 +49,46 @@ class JsonFormatter(logging.Formatter):
         """Return the line of a record."""
         # The text of an exception is part of the message, as elsewhere.
         text = sanitize(super().format(record))
-        fields = {"message": text} if text else {}
+        given = getattr(record, "fields", {})  # of other libraries: of any kind
+        named = given if isinstance(given, Mapping) else {"fields": given}
+        fields = {str(name): value for name, value in named.items()}
+        if text:
+            fields["message"] = text
         time = datetime.fromtimestamp(record.created, UTC)
         content = {
             "time": time.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": getattr(record, "event", "log"),
             "run": JsonFormatter.run,
-            "fields": fields | getattr(record, "fields", {}),
+            "fields": fields,
         }
-        return json.dumps(content, default=to_jsonable)
+        return _dumps(content)
+
+
+def _dumps(content: dict[str, Any]) -> str:
+    """Return JSON, with null for what is no finite number."""
+    try:
+        return json.dumps(content, default=to_jsonable, allow_nan=False)
+    except ValueError:
+        known = json.loads(
+            json.dumps(content, default=to_jsonable), parse_constant=lambda _: None
+        )
+        return json.dumps(known)
 
 
 def name_run(url: str | None) -> None:
     """Give all further lines the URL of what a run writes; it may have secrets."""
-    JsonFormatter.run = None if url is None else redact(url)
+    JsonFormatter.run = None if url is None else redact_url(url)
+
+
+@contextmanager
+def no_run_named() -> Iterator[None]:
+    """Name no run while the context is open: what begins there is for several."""
+    before, JsonFormatter.run = JsonFormatter.run, None
+    try:
+        yield
+    finally:
+        JsonFormatter.run = before
 
 
 def log_format_option(command: Any) -> Any:
@@ -91,14 +119,30 @@ class _Lines(io.TextIOBase):
 
     def __init__(self, handler: logging.StreamHandler[Any]) -> None:
         self.handler = handler
-        self._begun = ""
+        self._unfinished: dict[int, str] = {}  # each thread changes its own item only
+
+    def fileno(self) -> int:
+        """Return the descriptor below: C libraries and child processes write to it."""
+        return int(self.handler.stream.fileno())
 
     def write(self, text: str) -> int:
-        *lines, self._begun = (self._begun + text).split("\n")
+        """Log the lines that are complete by now; `print` writes their ends separately."""
+        thread = threading.get_ident()
+        *lines, rest = (self._unfinished.pop(thread, "") + text).split("\n")
+        if rest:
+            self._unfinished[thread] = rest
+        self._log(lines)
+        return len(text)
+
+    def finish(self) -> None:
+        """Log what was printed without the end of a line."""
+        while self._unfinished:
+            self._log([self._unfinished.popitem()[1]])
+
+    def _log(self, lines: list[str]) -> None:
         for line in filter(str.strip, lines):
             about = {"levelno": logging.INFO, "levelname": "INFO", "msg": line}
             self.handler.handle(logging.makeLogRecord(about))
-        return len(text)
 
 
 @contextmanager
@@ -120,7 +164,7 @@ def json_lines() -> Iterator[logging.Handler]:
         with redirect_stderr(lines):
             yield handler
     finally:
-        lines.write("\n")  # the end of what was printed without one
+        lines.finish()
         logging.getLogger("py.warnings").removeHandler(handler)
         logging.captureWarnings(False)
         logging.lastResort = before
@@ -150,6 +194,8 @@ _of_worker = ExitStack()
 
 def start_in_worker(run: str | None) -> None:
     """Write lines of JSON from now on, those of `distributed` as well."""
+    if isinstance(sys.stderr, _Lines):  # another worker of this process has begun
+        return
     _of_worker.enter_context(json_lines())
     _of_worker.enter_context(as_json(*stream_handlers("distributed")))
     name_run(run)

@@ -91,9 +91,11 @@ def start_cluster(
         "cls": distributed.Scheduler if dashboard else Scheduler,
         "options": {**place, "dashboard": dashboard, "dashboard_address": f"{_HOST}:0"},
     }
-    preloads = [] if debug else [_QUIET_WORKER]
-    if writes_json():
+    preloads = []
+    if writes_json():  # before what others write
         preloads.append(WORKER_PRELOAD.format(run=JsonFormatter.run))
+    if not debug:
+        preloads.append(_QUIET_WORKER)
     worker = {
         "cls": Nanny,
         "options": {

@@ -10,9 +10,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from lpe_dask.cli.messages import sanitize
@@ -23,7 +25,7 @@ from lpe_dask.cli.outcome import (
     refit_code,
     summary_lines,
 )
-from lpe_dask.storage import redact, short_message
+from lpe_dask.storage import redact_url, short_message
 
 if TYPE_CHECKING:
     from lpe_dask.batch import Job
@@ -35,6 +37,9 @@ SECONDS = 60.0
 
 #: Most characters of the text in the environment, which systems limit.
 MAX_CHARACTERS = 30_000
+
+#: Most bytes that are shown of what a command prints.
+MAX_OUTPUT_BYTES = 2000
 
 #: How many times as many rows as are expected by chance it may explain, where no bound is
 #: known.
@@ -125,7 +130,7 @@ def _is_first_failure(job: Job, text: str) -> bool:
 def _run_command(job: Job, event: str, text: str, code: int) -> None:
     """Run the command of a job; a warning says if that fails."""
     assert job.notify is not None
-    summary = redact(f"{job.place.rstrip('/')}/_summary.json")
+    summary = redact_url(f"{job.place.rstrip('/')}/_summary.json")
     command = [part.replace("{summary}", summary) for part in job.notify.command]
     environment = {
         "LPE_DASK_EVENT": event,
@@ -133,21 +138,41 @@ def _run_command(job: Job, event: str, text: str, code: int) -> None:
         "LPE_DASK_EXIT_CODE": str(code),
     }
     try:
-        done = subprocess.run(
-            command, env=os.environ | environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS, check=False,
-        )  # fmt: skip
+        code_of_command, text_of_command = _output_of(command, os.environ | environment)
     except subprocess.TimeoutExpired:
         logger.warning("the command of [notify] was ended after %.0f s", SECONDS)
         return
     except (OSError, ValueError) as error:
         logger.warning("the command of [notify] cannot be run: %s", short_message(error))
         return
-    said = done.stdout.decode(errors="replace").strip()
-    if done.returncode != 0:
+    if code_of_command != 0:
         logger.warning(
             "the command of [notify] ended with exit code %d: %s",
-            done.returncode, said or "it has printed nothing",
+            code_of_command, text_of_command or "it has printed nothing",
         )  # fmt: skip
         return
-    logger.info("notified (%s): %s", event, said or command[0])
+    logger.info("the command of [notify] was run (%s)", event)
+
+
+def _output_of(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """Run a command, and return its exit code and the beginning of what it prints.
+
+    After `SECONDS` it is ended with the processes that it has started. Those that outlive
+    it before are left alone.
+    """
+    # A pipe would be open for as long as any of these processes.
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = process.wait(SECONDS)
+        except BaseException:  # also Ctrl-C, which does not reach another session
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        output.seek(0)
+        printed = output.read(MAX_OUTPUT_BYTES)
+    return code, printed.decode(errors="replace").strip()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from lpe_dask.cli.json_lines import no_run_named
 from lpe_dask.tasks import Workers
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class SharedWorkers:
     def open(self) -> Iterator[None]:
         """Return a context in which Dask computes on these workers, which stay open."""
         if not self._is_open:
-            self._stack.enter_context(self._choice.open())
+            with no_run_named():
+                self._stack.enter_context(self._choice.open())
             self._is_open = True
         yield
 

@@ -15,16 +15,19 @@ from .numeric_parquet import columns_of as columns_of
 from .numeric_parquet import parquet_of as parquet_of
 from .options import checked_options as checked_options
 from .options import problems_of as problems_of
+from .options import secret_values as secret_values
 from .options import secrets_of as secrets_of
 from .redaction import MASK as MASK
 from .redaction import printable as printable
 from .redaction import redact as redact
 from .redaction import redact_and_hash as redact_and_hash
 from .redaction import redact_errors as redact_errors
+from .redaction import redact_url as redact_url
 from .regular_files import UnsafeFileError as UnsafeFileError
 from .regular_files import check_regular as check_regular
 from .retries import RefusedError as RefusedError
 from .retries import has_been_retried as has_been_retried
+from .retries import is_refusal as is_refusal
 from .retries import is_transient as is_transient
 from .retries import retried as retried
 from .retries import retried_until_visible as retried_until_visible
@@ -32,6 +35,7 @@ from .urls import Url as Url
 from .urls import child_url as child_url
 from .urls import like as like
 from .urls import opening_key as opening_key
+from .urls import options_for as options_for
 from .urls import sibling_url as sibling_url
 from .urls import with_options as with_options
 from .vectors import SortedVector as SortedVector

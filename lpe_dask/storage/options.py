@@ -5,9 +5,12 @@ No message repeats a value: the names of options say enough.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
+from urllib.parse import urlsplit
 
 from fsspec.registry import known_implementations, registry
 
@@ -20,11 +23,15 @@ _TABLES = {
 
 #: Options whose values are no secrets, so that messages may show them.
 _HARMLESS = {
-    "access", "account_host", "account_name", "acl", "addressing_style", "anon",
-    "cache_type", "consistency", "default_acl", "default_cache_type", "endpoint",
-    "endpoint_url", "host", "location", "port", "profile", "profile_name", "project",
-    "protocol", "region", "region_name", "requester_pays", "ServerSideEncryption",
-    "signature_version", "use_ssl", "user_agent_extra", "user_project", "verify",
+    "access", "account_host", "account_name", "AccountName", "acl", "addressing_style",
+    "anon", "auth_provider_x509_cert_url", "auth_uri", "cache_type", "client_email",
+    "client_id", "client_x509_cert_url", "consistency", "default_acl",
+    "default_cache_type", "DefaultEndpointsProtocol", "endpoint", "endpoint_url",
+    "EndpointSuffix", "host", "key_filename", "location", "mode", "port", "profile",
+    "profile_name", "project", "project_id", "protocol", "region", "region_name",
+    "requester_pays", "ServerSideEncryption", "signature_version", "StorageClass",
+    "token_uri", "type", "universe_domain", "use_ssl", "user_agent", "user_agent_extra",
+    "user_project", "username", "verify",
 }  # fmt: skip
 
 #: Least characters of a secret: messages have shorter words by chance.
@@ -56,7 +63,12 @@ def problems_of(options: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
     """Yield the names of options that cannot be, and what is wrong with them."""
     known = sorted({*registry, *known_implementations})
     for name, value in options.items():
-        if not isinstance(name, str) or not isinstance(value, Mapping) or name in _TABLES:
+        if isinstance(name, str) and not isinstance(value, Mapping) and name in known:
+            yield (
+                name,
+                "it is a protocol: give a table of its options, such as key and secret.",
+            )
+        elif not isinstance(name, str) or not isinstance(value, Mapping) or name in _TABLES:
             yield from _problems_of_value(str(name), name, value)
         elif name in known:
             for inner, of in value.items():
@@ -83,17 +95,52 @@ def _problems_of_value(path: str, name: Any, value: Any) -> Iterator[tuple[str, 
             f"the value is a {type(value).__name__}. It must be a text, a number, true or "
             f"false, or a table of these: processes of workers are sent it.",
         )
+    elif isinstance(value, str) and _has_outer_space(value):
+        yield (
+            path,
+            "the text begins or ends with white space, such as a line break. Give it "
+            "without.",
+        )
+
+
+def _has_outer_space(text: str) -> bool:
+    """Return whether a text of one line does; keys of several lines end with a break."""
+    inner = text.strip()
+    return inner != text and len(inner.splitlines()) <= 1
 
 
 def _copied(options: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _copied(v) if isinstance(v, Mapping) else v for k, v in options.items()}
 
 
-def secrets_of(options: Mapping[str, Any]) -> Iterator[str]:
+def secret_values(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the texts among options that nobody else may see."""
     for name, value in options.items():
         if isinstance(value, Mapping):
-            yield from secrets_of(value)
+            yield from secret_values(value)
         elif name not in _HARMLESS and isinstance(value, str):
-            # An error may show one line of a key, or the whole on one line.
-            yield from (of for of in value.split() if len(of) >= _MIN_CHARACTERS)
+            yield value
+
+
+def secrets_of(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what texts may show of the `secret_values`, but for short parts."""
+    for value in secret_values(options):
+        parts = dict.fromkeys(_parts(value))  # each once, in order
+        yield from (of for of in parts if len(of) >= _MIN_CHARACTERS)
+
+
+def _parts(value: str) -> Iterator[str]:
+    """Yield the words of a secret, and what is secret in them.
+
+    An error may show one line of a key, the key in a connection string
+    (``AccountName=a;AccountKey=b``), or the password in a URL.
+    """
+    for word in value.split():
+        yield word
+        for part in re.split("[;&]", word):
+            name, _, of = part.partition("=")
+            if name not in _HARMLESS:
+                yield part
+                yield of
+        with suppress(ValueError):  # it is no URL
+            yield urlsplit(word).password or ""

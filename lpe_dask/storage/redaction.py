@@ -10,6 +10,7 @@ function, pass through here.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -55,9 +56,15 @@ _secrets: frozenset[str] = frozenset()
 def register_secrets(secrets: Iterable[str]) -> None:
     """Have texts masked from now on, in all that this process says."""
     global _secrets
-    given = {form for secret in secrets for form in (secret, quote(secret, safe=""))}
+    given = {form for secret in secrets for form in _forms(secret)}
     if not given <= _secrets:
         _secrets |= given
+
+
+def _forms(secret: str) -> tuple[str, ...]:
+    """Return a secret as it is in a text, and in a URL, Python or JSON in it."""
+    quoted = quote(secret, safe=""), quote(secret)
+    return secret, *quoted, repr(secret)[1:-1], json.dumps(secret)[1:-1]
 
 
 def redact(text: str) -> str:
@@ -74,10 +81,15 @@ def redact(text: str) -> str:
     """
     for secret in sorted(_secrets, key=len, reverse=True):  # one may contain another
         text = text.replace(secret, MASK)
-    return _without_users(text)
+    return redact_url(text)
 
 
-def _without_users(text: str) -> str:
+def redact_url(text: str) -> str:
+    """Return a URL, or a text with URLs, without users, passwords and queries alone.
+
+    For names in files of ours: options of the process that writes them must not change
+    them, and a later one opens what they name.
+    """
     return _URL.sub(_masked_url, text) if "://" in text else str(text)
 
 
@@ -102,7 +114,7 @@ def redact_and_hash(url: str) -> str:
     'https://***@host/p.parquet?***#b2e57c96eb980935'
     """
     # By the URL alone: who resumes a run may open it with other options.
-    found, shorter = _URL.search(url), _without_users(url)
+    found, shorter = _URL.search(url), redact_url(url)
     query = "" if found is None else found["query"] or ""
     if not query or query in shorter:
         return shorter

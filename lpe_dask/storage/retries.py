@@ -130,7 +130,7 @@ def is_transient(error: BaseException) -> bool:
         return answer in _PASSING_ANSWERS
     if isinstance(error, OSError) and error.errno in _PASSING_NUMBERS:
         return True
-    return _is_named(error, _PASSING_NAMES)
+    return _is_named(error, _PASSING_NAMES) and not _is_of_values(error)
 
 
 def has_been_retried(error: BaseException | None) -> bool:
@@ -144,6 +144,16 @@ def _is_of_connection(error: BaseException) -> bool:
     return isinstance(error, ConnectionError) or _is_named(error, _PASSING_NAMES)
 
 
+def _is_of_values(error: BaseException) -> bool:
+    """Return whether a library calls it a failed connection that it was given bad values.
+
+    botocore does so, for a key with a line break in it.
+    """
+    cause = getattr(error, "kwargs", {}).get("error")
+    is_general = type(error).__name__ == "HTTPClientError"  # others say what has failed
+    return is_general and isinstance(cause, ValueError | TypeError)
+
+
 def _is_named(error: BaseException, names: set[str]) -> bool:
     return not names.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
@@ -153,7 +163,7 @@ def _is_passing_or_unseen(error: BaseException) -> bool:
     return is_unseen or is_transient(error)
 
 
-def _is_refusal(error: BaseException) -> bool:
+def is_refusal(error: BaseException) -> bool:
     """Return whether a storage, or its library, asks for other keys than it was given."""
     if isinstance(error, RefusedError):  # which says so itself
         return False
@@ -193,7 +203,7 @@ def _with_retries(
             try:
                 return function(*args, **kwargs)
             except Exception as error:
-                if _is_refusal(error):
+                if is_refusal(error):
                     raise _refused(error, args) from error
                 if not is_worth_it(error):
                     _raise_for_options(error, args)

@@ -9,7 +9,6 @@ Pickled, it takes its options along: so tasks on workers open what this process 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from typing import Any, ClassVar, Self
@@ -30,8 +29,8 @@ _WITHOUT_OPTIONS = {
 #: Protocols whose URLs name a bucket, and no server: their options say which one it is.
 _WITHOUT_SERVER = {"s3", "s3a", "gs", "gcs"}
 
-#: A protocol, and what follows it up to the path.
-_SERVER = re.compile(r"([A-Za-z0-9+.-]+)://([^/]*)")
+#: Protocols that are names of one filesystem of fsspec, but not one way to send keys.
+_APART = {"http", "https"}
 
 
 class Url(str):
@@ -80,6 +79,7 @@ def sibling_url(folder: str, text: str) -> str:
     """Return a URL that a file in a folder names; it opens as the folder on its storage.
 
     Only there: a stranger may have written the file, and would be sent the keys elsewhere.
+    A folder on this machine is of the user: if it has options, they are for what it names.
 
     Examples
     --------
@@ -90,13 +90,25 @@ def sibling_url(folder: str, text: str) -> str:
     >>> isinstance(sibling_url(output, other), Url)
     False
     """
+    if not isinstance(folder, Url):
+        return text
+    if _is_local(folder):
+        return with_options(text, folder.options)
     return like(folder, text) if _servers(folder) == _servers(text) else text
 
 
+def _is_local(url: str) -> bool:
+    return "://" not in url or url.startswith(("file://", "local://"))
+
+
 def _servers(url: str) -> list[tuple[str, str]]:
-    """Return the protocols of a URL, each with the server that it names."""
-    found = _SERVER.findall(url)
-    return [(name, "" if name in _WITHOUT_SERVER else host) for name, host in found]
+    """Return the protocols of a URL, which may be a chain, each with its server."""
+    found = []
+    for part in url.split("::"):
+        protocol, _, place = part.partition("://")
+        server = "" if protocol in _WITHOUT_SERVER else place.partition("/")[0]
+        found.append((protocol, server))
+    return found
 
 
 def child_url(folder: str, name: str) -> str:
@@ -120,7 +132,8 @@ def options_for(url: str) -> dict[str, dict[str, Any]]:
     """Return the options of a URL by its protocols, as fsspec takes them for chains.
 
     Those under the name of a protocol are for this one alone, whichever of its names they
-    have; all others are for each protocol that can have keys.
+    have: s3 or s3a. But http is not https. All others are for each protocol that can have
+    keys.
 
     Examples
     --------
@@ -134,7 +147,8 @@ def options_for(url: str) -> dict[str, dict[str, Any]]:
     chosen = {}
     for protocol in _protocols(url):
         given = dict(of_all)
-        for name in sorted(_names(protocol) & url.options.keys()):
+        names = _names(protocol) & url.options.keys()
+        for name in sorted(names, key=lambda of: (of == protocol, of)):  # its own at last
             given |= url.options[name]
         if given:
             chosen[protocol] = given
@@ -148,6 +162,8 @@ def is_protocol(name: str) -> bool:
 
 def _protocols(url: str) -> Iterator[str]:
     """Yield the protocols of a URL, which may be a chain, that can have keys."""
+    if "://" not in url:  # a path
+        return
     for part in url.split("::"):
         protocol = part.partition("://")[0]
         if is_protocol(protocol) and protocol not in _WITHOUT_OPTIONS:
@@ -156,5 +172,7 @@ def _protocols(url: str) -> Iterator[str]:
 
 def _names(protocol: str) -> set[str]:
     """Return all names of a protocol, such as gs and gcs."""
+    if protocol in _APART:
+        return {protocol}
     names = get_filesystem_class(protocol).protocol
     return {protocol, *([names] if isinstance(names, str) else names)}

@@ -21,7 +21,7 @@ from typing import Any
 from fsspec.core import strip_protocol
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.storage import filesystem_of, redact, retried
+from lpe_dask.storage import filesystem_of, is_refusal, is_transient, redact, retried
 
 #: Beginnings of names that are whole URLs.
 _WEB = ("http://", "https://")
@@ -83,11 +83,25 @@ def list_files(path: str, is_of_table: Callable[[str], bool]) -> tuple[Any, list
         if is_of_table(name) or (name == match and not root.endswith("**"))
     }
     if not names:
+        _check_access(path)
         raise FileNotFoundError(
             f"there is no table at {redact(path)}. Give a Parquet or CSV file, a folder of "
             f"them, or a glob; relative paths start from the current folder."
         )
     return filesystem, list(names)
+
+
+@retried
+def _check_access(path: str) -> None:
+    """Raise if a storage refuses: to some filesystems of fsspec nothing is there then."""
+    filesystem, root = resolve_path(path)
+    if is_local(filesystem):
+        return
+    try:
+        filesystem.info(root)
+    except Exception as error:  # of any kind, where there is nothing
+        if is_refusal(error) or is_transient(error):
+            raise
 
 
 def _matches(filesystem: Any, root: str) -> list[str]:

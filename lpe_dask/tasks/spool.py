@@ -27,9 +27,11 @@ from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage import (
     Folder,
     Lock,
+    Url,
     checked_options,
     child_url,
     opening_key,
+    options_for,
     with_options,
 )
 from lpe_dask.tasks.spool_cleaner import Discarded, cleaner_of_process
@@ -41,9 +43,10 @@ _options: dict[str, Any] = {}
 
 
 def call_options(storage_options: Any) -> dict[str, Any]:
-    """Return the options of a call, checked; those of the spool from now on, if any.
+    """Return the options of a call, checked; the spool opens with them from now on.
 
-    The spool is of the process, as its place is, and lazy results need it after the call.
+    Unless it is at a place that they are not for. The spool is of the process, as its place
+    is, and lazy results need it after the call.
 
     Raises
     ------
@@ -52,7 +55,9 @@ def call_options(storage_options: Any) -> dict[str, Any]:
     """
     global _options
     options = checked_options(storage_options)
-    _options = options or _options
+    place = dask.config.get("lpe-dask.spool", None)
+    if options and (place is None or options_for(Url(str(place), options))):
+        _options = options
     return options
 
 

@@ -18,7 +18,10 @@ data = "${PLACE}/in/{date-1d..date}"
 output = "${PLACE}/out/{date}"
 """
 DAY = datetime.date(2026, 11, 20)
-ENVIRONMENT = {"PLACE": "s3://bucket", "KEY": "marked-{key}", "WORD": "marked-word"}
+ENVIRONMENT = {
+    "PLACE": "s3://bucket", "KEY": "marked-{key}", "WORD": "marked-word",
+    "BROKEN": "marked\n",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -65,6 +68,8 @@ def test_read_job__without_the_section(read):
         ("[storage.s3]\nsecret = '${ODD}'", r"s3\.secret: the environment variable ODD"),
         ("[storage.s4]\nkey = 'marked'", "s4: it is a table, but neither a protocol"),
         ("[storage]\nkey = ['marked']", "key: the value is a list"),
+        ("[storage]\nkey = '${BROKEN}'", "key: the text begins or ends with white space"),
+        ("[storage]\ns3 = 'marked'", "s3: it is a protocol: give a table"),
         ("[storage]\nkey = 2026-11-20", "key: the value is a date"),
         ("[[storage]]\nkey = 'marked'", "it must be a table of keys"),
         (
@@ -86,6 +91,8 @@ def test_read_job__refuses(read, section, message):
         ("[storage.s3]\nkey = 'marked-key'", 0o640, True),
         ("[storage]\nkey = 'marked-key'", 0o600, False),
         ("[storage]\nkey = '${KEY}'", 0o644, False),
+        ("[storage.https]\nheaders = {A = 'Bearer ${WORD}'}", 0o644, False),
+        ("[storage.s3]\nconfig_kwargs = {retries = {mode = 'standard'}}", 0o644, False),
         ("[storage]\nanon = true\nendpoint_url = 'http://host'", 0o644, False),
     ],
 )

@@ -1,12 +1,16 @@
 """--log-format json: each line on standard error is an object, whoever has written it."""
 
 import datetime
+import io
 import json
 import logging
 import sys
+import threading
 import warnings
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from calling import SCORE, THREADS, invoke, write_tables
@@ -215,6 +219,61 @@ def test_formatter__shows_the_error_of_a_record():
     assert text.endswith("KeyError: 's3://***@bucket'")
 
 
+def lines_of(write, monkeypatch):
+    """The fields of lines that a function writes to standard error, or to the handler."""
+    text = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", text)
+        with json_lines() as handler:
+            write(handler)
+    return [one["fields"] for one in objects(text.getvalue())]
+
+
+def test_json_lines__of_threads_stay_apart(monkeypatch):
+    def write(name):
+        for number in range(300):
+            print(name, number, file=sys.stderr)
+
+    def write_all(_):
+        threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        messages = [of["message"] for of in lines_of(write_all, monkeypatch)]
+    finally:
+        sys.setswitchinterval(interval)
+    expected = [f"{name} {number}" for name in "abcd" for number in range(300)]
+    assert sorted(messages) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"a": np.nan, "b": [np.inf, 1.5]}, {"a": None, "b": [None, 1.5]}),
+        ({"message": "another", 3: "x"}, {"3": "x"}),
+        ("a text", {"fields": "a text"}),
+    ],
+)
+def test_json_lines__with_fields_of_other_libraries(monkeypatch, given, shown):
+    def write(handler):
+        about = {"msg": "its text", "levelname": "WARNING", "fields": given}
+        handler.handle(logging.makeLogRecord(about))
+
+    assert lines_of(write, monkeypatch) == [shown | {"message": "its text"}]
+
+
+def test_json_lines__have_the_descriptor_of_the_stream(capfd):
+    with capfd.disabled():
+        expected = sys.stderr.fileno()
+        with json_lines():
+            assert sys.stderr.fileno() == expected
+
+
 def test_json_lines__leave_nothing_behind():
     before = (sys.stderr, logging.lastResort, warnings.showwarning)
     handlers = list(logging.getLogger("py.warnings").handlers)
@@ -237,9 +296,17 @@ def test_lines__of_workers_are_objects(monkeypatch, capfd):
 
     assert ended.value.code in (None, 0)
     found = objects(capfd.readouterr().err)
-    said = " ".join(one["fields"].get("message", "") for one in found)
-    for text in ("one of Python", "one of distributed", "of another library", "is printed"):
-        assert text in said
+    lines = Counter((of["level"], of["fields"].get("message", "")) for of in found)
+    assert not [message for _, message in lines if message.startswith("{")]
+    written = {key: n for key, n in lines.items() if "one " in key[1]}
+    [(warned, n_warned)] = [item for item in written.items() if "UserWarning" in item[0][1]]
+    assert (warned[0], n_warned) == ("warning", 1)
+    del written[warned]
+    assert written == {
+        ("warning", "one of another library"): 1,
+        ("info", "one that is printed"): 1,
+        ("warning", "one of distributed"): 1,
+    }
     assert {one["run"] for one in found} == {JsonFormatter.run}
     assert {one["event"] for one in found} >= {"run started", "progress", "run finished"}
 

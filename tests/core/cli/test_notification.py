@@ -2,10 +2,12 @@
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 
 from calling import THREADS, invoke
@@ -92,7 +94,8 @@ def test_run__notifies_of_patterns_that_are_new():
     for day in (1, 2, 3, 4):
         result = run(day)
         assert result.exit_code == 0, result.output
-        assert ("notified (patterns): sent to somebody" in result.stderr) == (day == 2)
+        assert "sent to" not in result.stderr
+        assert ("command of [notify] was run (patterns)" in result.stderr) == (day == 2)
 
     [(arguments, environment)] = notified()
     path = "out/2026-11-02/_summary.json"
@@ -196,6 +199,36 @@ def test_run__is_done_whatever_becomes_of_its_command(monkeypatch, script, said)
     assert f"the command of [notify] {said}" in result.stderr
     assert "marked" not in result.stderr
     assert Path("out/2026-11-02/_summary.json").exists()
+
+
+def test_run__ends_its_command_with_what_that_has_started(monkeypatch):
+    monkeypatch.setattr(notification, "SECONDS", 0.5)
+    write("notify", "#!/bin/sh\nsleep 60 & echo $! > child\nwait")
+
+    assert "was ended after" in run(2).stderr
+
+    with suppress(psutil.NoSuchProcess):
+        assert child().status() == psutil.STATUS_ZOMBIE
+
+
+def child():
+    return psutil.Process(int(Path("child").read_text()))
+
+
+def test_run__does_not_wait_for_what_its_command_leaves_behind():
+    write("notify", "#!/bin/sh\nsleep 60 & echo $! > child")
+
+    result = run(2)
+
+    assert "was run (patterns)" in result.stderr
+    child().kill()  # it is still at work
+
+
+def test_run__shows_the_beginning_of_what_its_command_prints(monkeypatch):
+    monkeypatch.setattr(notification, "MAX_OUTPUT_BYTES", 10)
+    write("notify", "#!/bin/sh\nhead -c 1000000 /dev/zero | tr '\\0' x; exit 1")
+
+    assert f"exit code 1: {'x' * 10}\n" in run(2).stderr
 
 
 def test_run__gives_its_command_no_input_and_no_shell():

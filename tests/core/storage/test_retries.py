@@ -5,11 +5,13 @@ import logging
 import platform
 import re
 
+import botocore.exceptions
 import dask
 import fsspec
 import numpy as np
 import pandas as pd
 import pytest
+from botocore.exceptions import ClientError, NoCredentialsError
 from click.testing import CliRunner
 from distributed import Client
 from fsspec.implementations.local import LocalFileSystem
@@ -21,7 +23,10 @@ from lpe_dask.batch import parts
 from lpe_dask.batch.errors import RunError
 from lpe_dask.cli.commands import cli
 from lpe_dask.storage import (
+    Folder,
     Lock,
+    RefusedError,
+    Url,
     is_transient,
     retried,
     retried_until_visible,
@@ -31,6 +36,9 @@ from lpe_dask.tables.parquet_files import open_files
 from lpe_dask.tasks import remove_spools
 from processes import local_cluster
 from storages import MANY_ATTEMPTS, REPLACED, StaleFileSystem, s3_server
+
+KEYS = {"key": "marked-key", "secret": "marked-word"}
+PLACE = "s3://bucket/folder"
 
 
 @pytest.fixture(autouse=True)
@@ -378,3 +386,59 @@ def test_verify__reads_a_lock_that_was_just_replaced(stale, tmp_path):
         assert REPLACED
 
         lock.verify()
+
+
+# Storages that refuse
+
+
+def answer(status, code):
+    response = {
+        "Error": {"Code": code, "Message": "Not marked-key."},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
+    return ClientError(response, "GetObject")
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [answer(403, "403"), answer(401, "?"), answer(400, "ExpiredToken"), answer(400, "400")],
+)
+def test_retried__a_storage_that_refuses(cause, caplog):
+    @retried
+    def read(url):
+        calls.append(url)
+        raise OSError("Not marked-key.") from cause
+
+    calls, outer = [], retried(lambda url: read(url))
+    with pytest.raises(RefusedError) as raised:
+        outer(Url(PLACE, KEYS))
+
+    message = str(raised.value)
+    assert message.startswith(f"access to {PLACE} is refused: OSError: Not")
+    assert "Check the keys (storage_options=, or the section [storage] of a job;" in message
+    assert "marked" not in message
+    assert (calls, caplog.messages) == ([PLACE], [])
+
+
+def test_retried__no_keys():
+    @retried
+    def exists(folder):
+        raise NoCredentialsError
+
+    with pytest.raises(RefusedError, match=f"to {PLACE} .*: Unable to locate credentials"):
+        exists(Folder(PLACE))
+
+
+def test_folder__an_option_that_the_filesystem_does_not_know():
+    message = f"^{PLACE} cannot be opened with these options: .*'secrte'.* Correct their"
+    with pytest.raises(TypeError, match=message) as raised:
+        Folder(Url(PLACE, {"secrte": "marked-word"})).exists()
+    assert "marked" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [(ValueError("a line break"), False), (TypeError("x"), False), (OSError("x"), True)],
+)
+def test_is_transient__a_request_that_cannot_be_sent(cause, expected):
+    assert is_transient(botocore.exceptions.HTTPClientError(error=cause)) == expected

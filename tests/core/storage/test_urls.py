@@ -1,27 +1,42 @@
 """URLs: what is shown of them, of text that a terminal would obey, and whose they are."""
 
+import copy
 import gc
+import json
 import logging
 import pickle
 import socket
 import traceback
+from functools import partial
 from unittest.mock import Mock
+from urllib.parse import quote
 
 import dask
 import fsspec
 import pytest
+from dask.base import tokenize
 from fsspec.implementations.ftp import FTPFileSystem
 
 from lpe_dask.storage import (
+    MASK,
     Folder,
+    StoredFile,
+    Url,
+    child_url,
     filesystem_of,
     filesystems,
+    like,
+    opening_key,
+    options_for,
     printable,
     redact,
     redact_and_hash,
     redact_errors,
+    redact_url,
     short_message,
+    sibling_url,
     single_line,
+    with_options,
 )
 from lpe_dask.tables import TableError, resolve_path
 
@@ -33,6 +48,8 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:.*FTPFileSystem.__del__:pytest.PytestUnraisableExceptionWarning"
 )
 
+KEYS = {"key": "marked-key", "secret": "marked/secret+=", "client_kwargs": {"verify": True}}
+PLACE = "s3://bucket/folder"
 USES = [filesystem_of, Folder, resolve_path]
 
 
@@ -216,3 +233,113 @@ def test_errors_of_tasks__are_masked_where_they_are_made():
 def test_one_line__ends_without_a_full_stop(text):
     assert single_line(ValueError(text)) == "it ends"
     assert short_message(ValueError(text)) == "ValueError: it ends."
+
+
+# The options of a URL
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "chosen"),
+    [
+        (PLACE, KEYS, {"s3": KEYS}),
+        (PLACE, {"s3": KEYS, "gs": {"token": "t"}}, {"s3": KEYS}),
+        ("s3a://bucket/x", {"s3": KEYS}, {"s3a": KEYS}),
+        ("https://host/x", {"http": {"block_size": 1}}, {}),
+        ("http://host/x", {"https": {"headers": {"a": "b"}}}, {}),
+        (
+            "http://host/x",
+            {"http": {"encoded": True}, "https": {"headers": {"a": "b"}}},
+            {"http": {"encoded": True}},
+        ),
+        (PLACE, {"s3": {"key": "own"}, "s3a": {"key": "x"}}, {"s3": {"key": "own"}}),
+        ("s3a://b", {"s3": {"key": "x"}, "s3a": {"key": "own"}}, {"s3a": {"key": "own"}}),
+        ("s3", {"s3": KEYS}, {}),
+        (PLACE, {"anon": True, "s3": {"anon": False}}, {"s3": {"anon": False}}),
+        ("zip://a.csv::s3://bucket/x.zip", KEYS, {"s3": KEYS}),
+        ("simplecache::s3://bucket/x.csv", KEYS, {"s3": KEYS}),
+        ("https://host/x", {"s3": KEYS}, {}),
+        ("file:///tmp/x", KEYS, {}),
+        ("memory://x", KEYS, {}),
+        ("/tmp/s3::x", KEYS, {}),
+    ],
+)
+def test_options_for__the_protocols_of_a_url(url, options, chosen):
+    assert options_for(Url(url, options)) == chosen
+    assert options_for(url) == {}
+
+
+def test_filesystem_of__opens_with_the_options():
+    url = Url(PLACE, {"s3": KEYS})
+    assert filesystem_of(url)[0].storage_options == KEYS
+    assert filesystem_of(PLACE)[0].storage_options == {}
+    folder = Folder(url)
+    for child in (folder.full_url("x"), child_url(folder.url, "x"), like(url, f"{url}/x")):
+        assert (child, child.options) == (f"{PLACE}/x", {"s3": KEYS})
+
+
+def test_with_options__leaves_paths_of_this_machine_alone(tmp_path):
+    assert type(with_options(tmp_path, KEYS)) is str
+    assert type(with_options(PLACE, {})) is str
+    assert type(with_options(PLACE, KEYS)) is Url
+    assert like(PLACE, "x") == "x"
+
+
+@pytest.mark.parametrize(
+    ("folder", "text", "is_same"),
+    [
+        (PLACE, "s3://other/model", True),
+        (PLACE, "https://host/model", False),
+        (PLACE, "/model", False),
+        ("https://host/out", "https://host/model", True),
+        ("https://host/out", "https://host.other/model", False),
+        ("https://host/out", "https://host@other/model", False),
+        ("simplecache::https://host/out", "simplecache::https://other/model", False),
+        ("sftp://host/out", "https://host/model", False),
+        ("abfs://box@mine.net/out", "abfs://box@other.net/model", False),
+        (PLACE, "https::s3://other/model", False),
+        (PLACE, "reference::s3://other/model", False),
+        ("simplecache::s3://b/out", "simplecache::s3://b/model", True),
+        ("out", "s3://bucket/model", True),
+        ("file:///out", "https://host/model", True),
+        ("out", "model", False),
+    ],
+)
+def test_sibling_url__sends_keys_to_no_other_server(folder, text, is_same):
+    assert isinstance(sibling_url(Url(folder, KEYS), text), Url) == is_same
+
+
+# No option shows
+
+
+def test_url__is_its_text():
+    url, file = Url(PLACE, KEYS), StoredFile(Url(PLACE, KEYS), 1, "")
+    assert url == PLACE
+    assert hash(url) == hash(PLACE)
+    assert tokenize(url, file) == tokenize(PLACE, StoredFile(PLACE, 1, ""))
+    texts = repr(url), str(url), f"{url}/x", json.dumps({url: url}), repr(file), f"{file}"
+    assert "marked" not in "".join(texts)
+    assert opening_key(url) != opening_key(PLACE)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_url__is_copied_with_its_options(copied):
+    url = copied(Url(PLACE, KEYS))
+    url = pickle.loads(url) if isinstance(url, bytes) else url
+    assert (type(url), url, url.options) == (Url, PLACE, KEYS)
+
+
+def test_redact__secrets_of_this_process():
+    pickle.loads(pickle.dumps(Url(PLACE, KEYS)))  # as in a process of a worker
+    shown = redact("keys marked-key and marked/secret+=, signed marked%2Fsecret%2B%3D")
+    assert shown == "keys *** and ***, signed ***"
+    # What files name must not depend on who writes it.
+    for shorten in (redact_url, redact_and_hash):
+        assert shorten("s3://marked-key/x") == "s3://marked-key/x"
+    assert redact_url("https://me:word@host/x") == "https://***@host/x"
+
+
+@pytest.mark.parametrize("write", [str, repr, json.dumps, quote, partial(quote, safe="")])
+def test_redact__secrets_as_other_texts_write_them(write):
+    secret = "mar'ked/\"\\\u00e9+"
+    Url(PLACE, {"password": secret})
+    assert redact(f"[{write(secret)}]").strip("[]'\"") == MASK
