@@ -18,7 +18,7 @@ from choosing import mostly_slow
 from lpe_dask.batch import explain_output
 from lpe_dask.model import measured_vectors
 from lpe_dask.search import MemoryEstimate
-from lpe_dask.storage import RefusedError, Url
+from lpe_dask.storage import RefusedError, Url, redaction
 from lpe_dask.tables.table_files import open_table
 from lpe_dask.tasks import remove_spools, spool, transfer
 from processes import local_cluster
@@ -160,6 +160,45 @@ def test_score_files__every_url(options, client, ending, monkeypatch, capfd):
     assert check_files(options) > 8
 
 
+def test_explain_output__on_this_machine_with_the_keys_of_what_it_names(options, tmp_path):
+    out, listed, keys = (
+        tmp_path / "out",
+        tmp_path / "list.csv",
+        {"storage_options": options},
+    )
+    save_model("s3://bucket/near", options)
+    rows = "s3://bucket/rows.parquet"
+    lpe_dask.score_files(rows, out, model="s3://bucket/near", **keys)
+
+    reasons = explain_output(out, 160, **keys)
+
+    assert reasons.groupby(["part", "row"]).ngroups == 160
+    explain_output(out, confirm=listed, **keys)
+    assert len(pd.read_csv(listed)) == 50
+    check_files(options, tmp_path)
+
+
+def test_score_files__names_urls_whatever_words_are_secret(options, monkeypatch):
+    """What masks them in messages must not change, in files, the path of an output."""
+    monkeypatch.setattr(redaction, "_secrets", frozenset())
+    out, model = "s3://bucket/hidden/out", "s3://bucket/hidden/model"
+    rows, keys = "s3://bucket/rows.parquet", {"storage_options": options}
+    save_model(model, options)
+    Url(rows, {"password": "hidden"})
+
+    summary = lpe_dask.score_files(rows, out, model=model, **keys)
+
+    assert [summary[of] for of in ("output", "model", "inputs")] == [out, model, [rows]]
+    reasons = explain_output(out, 160, **keys)
+    assert reasons.groupby(["part", "row"]).ngroups == 160
+
+
+def save_model(url, options):
+    rows = np.random.default_rng(6).normal(size=(N_ROWS, 3))
+    nominal = pd.DataFrame(rows, columns=list("abc"))
+    lpe_dask.LPE(5).fit(nominal).save(url, storage_options=options)
+
+
 def test_load__lazy_results_by_others_and_later_workers(options, client, monkeypatch):
     monkeypatch.setattr(transfer, "LITERAL_BYTES", 1000)
     rows = np.random.default_rng(5).normal(size=(N_ROWS, 3))
@@ -271,6 +310,17 @@ def test_job__wrong_keys(options, job, say, wrong, monkeypatch, caplog):
         assert "Error: access to s3://bucket/job/out/" in text
         assert "AKIAMARKED" not in text
     assert "Retrying" not in caplog.text
+
+
+def test_job__wrong_keys_are_notified_of(job, say, tmp_path, monkeypatch):
+    """Also where the run of yesterday, which may have to be finished, is looked for."""
+    monkeypatch.setenv("MY_SECRET", "AKIAMARKEDMARKED")
+    monkeypatch.chdir(tmp_path)
+    job.write_text(
+        f"{JOB}[notify]\ncommand = ['sh', '-c', 'echo $LPE_DASK_EVENT > notified']\n"
+    )
+    assert say("run", job, *THREADS)[0] == 2
+    assert (tmp_path / "notified").read_text() == "failure\n"
 
 
 def test_calls__wrong_keys(options, client, caplog, capfd):

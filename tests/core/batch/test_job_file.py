@@ -263,7 +263,12 @@ PROBLEMS = [
         for value in ("[]", "''", "'mail'", "['']", "['mail', '']", "[1]", "true", "{}")
     ),
     (f"{SCORE}[notify]", "[notify] command", "command is missing, a list of texts"),
-    (f"{SCORE}[notify]\ncommand=['m', '{{sumary}}']", "[notify] command", "unknown"),
+    (
+        f"{SCORE}[notify]\ncommand=['m', '{{sumary}}']",
+        "[notify] command",
+        "are {summary}",
+    ),
+    (f"{SCORE}[notify]\ncommand=['{{']", "[notify] command", "for placeholders, {summary"),
     (f"{SCORE}[notify]\ncommand=['m', '{{date..date}}']", "[notify] command", "data only"),
     ("[score]\ndata='{summary}'\noutput='o'", "[score] data", "placeholder {summary}"),
     # [cluster]
@@ -319,6 +324,13 @@ def test_read_job__tells_of_all_combinations(refusal):
 
     places = [line.partition(":")[0] for line in lines]
     assert places == [", [model] refit", ", [model] scale", ", [score] alpha"]
+
+
+@pytest.mark.parametrize("command", ["'marked'", "['curl', 'marked', 3]"])
+def test_read_job__repeats_no_argument_of_a_command(refusal, command):
+    [line] = refusal(f"{SCORE}[notify]\ncommand = {command}")
+    assert "command must be a list of texts" in line
+    assert "marked" not in line
 
 
 def test_read_job__cuts_what_is_long(refusal):

@@ -22,6 +22,7 @@ from lpe_dask.batch.runs import Run
 from lpe_dask.cli import backfill, cluster
 from lpe_dask.cli.backfill import Backfill
 from lpe_dask.cli.interrupts import DeadlineTimeout, StallTimeout, Terminated
+from lpe_dask.cli.json_lines import JsonFormatter
 from lpe_dask.cli.outcome import DRIFTED, REFIT_REJECTED, UnavailableError
 from lpe_dask.cli.shared_workers import SharedWorkers
 from waiting import eventually
@@ -293,11 +294,12 @@ def test_list__has_one_line_for_each_failure_and_no_secrets(said):
 @pytest.fixture
 def opened(monkeypatch):
     """The choices of workers that have been opened, and how many have been closed."""
-    found = SimpleNamespace(choices=[], n_closed=0)
+    found = SimpleNamespace(choices=[], n_closed=0, runs=[])
 
     @contextmanager
     def start(choice):
         found.choices.append(choice)
+        found.runs.append(JsonFormatter.run)
         with dask.config.set(scheduler="sync"):
             yield
         found.n_closed += 1
@@ -315,6 +317,14 @@ def test_workers__are_opened_once_and_not_for_finished_days(opened):
     assert in_workers() == (1, 1)
     assert in_workers() == (1, 1)
     assert in_workers("--overwrite") == (2, 2)
+
+
+def test_workers__are_of_no_day(opened):
+    """So that no line of theirs names a day that is over."""
+    invoke("run", "job.toml", "--date", ALL, "--workers", 1, "--log-format", "json")
+    invoke("run", "job.toml", "--date", DAYS[0], "--workers", 1, "--overwrite")
+    assert opened.runs[0] is None
+    assert opened.runs[1].endswith(f"/out/{DAYS[0]}")
 
 
 def test_workers__are_opened_anew_after_a_day_that_failed_at_work(opened, monkeypatch):

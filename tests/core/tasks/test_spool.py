@@ -27,9 +27,9 @@ from choosing import mostly_full
 from lpe_dask.search.blocks.in_memory import RowsByRegion
 from lpe_dask.search.blocks.persisted import Blocks
 from lpe_dask.search.blocks.spool_blocks import SpoolFolder
-from lpe_dask.tasks import remove_spools, spool_cleaner, spool_references, to_task
+from lpe_dask.tasks import remove_spools, spool, spool_cleaner, spool_references, to_task
 from lpe_dask.tasks.dask_internals import clients_of_process
-from lpe_dask.tasks.spool import Spool, spool_at
+from lpe_dask.tasks.spool import Spool, call_options, spool_at, spool_location
 from lpe_dask.tasks.spool_references import (
     EntryReference,
     _references_among,
@@ -414,3 +414,23 @@ def test_spool__goes_after_the_cluster_that_writes_to_it(tmp_path):
 
     assert list((tmp_path / "spools").iterdir()) == []
     assert "FileNotFoundError" not in ended.stderr
+
+
+# A spool at a URL has options
+
+
+def test_call_options__of_another_storage_are_not_for_the_spool(monkeypatch):
+    monkeypatch.setattr(spool, "_options", {})
+    own, others = {"s3": {"key": "a"}}, {"https": {"headers": {"b": "c"}}}
+    with dask.config.set({"lpe-dask.spool": "s3://bucket/spool"}):
+        for given in (own, others, None):
+            call_options(given)
+            assert spool_location().options == own
+
+
+def test_call_options__before_there_is_a_place(monkeypatch):
+    """A command reads the job first."""
+    monkeypatch.setattr(spool, "_options", {})
+    call_options({"key": "a"})
+    with dask.config.set({"lpe-dask.spool": "s3://bucket/spool"}):
+        assert spool_location().options == {"key": "a"}
