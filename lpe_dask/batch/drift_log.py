@@ -168,11 +168,11 @@ class RunSeries:
             if own in known:
                 return None
             followed = (summary["drift"]["predecessor"] or {}).get("output")
-            said = "is the first run" if followed is None else f"follows {followed}"
+            relation = "is the first run" if followed is None else f"follows {followed}"
             if followed == redact_url(self.output):
-                said += " as it was before"
+                relation += " as it was before"
             return (
-                f"this run forks its series: {redact(output)} already {said}; later "
+                f"this run forks its series: {redact(output)} already {relation}; later "
                 f"runs follow the newest date"
             )
         return None

@@ -90,7 +90,7 @@ def notify(job: Job, summary: dict[str, Any], code: int) -> None:
 
 
 def event_of(summary: dict[str, Any]) -> str | None:
-    """Return what there is to look at in a run that is done; None: nothing.
+    """Return the reason to look at a run that is done; None: there is none.
 
     "refit rejected"; "drift"; or "patterns": those that are new, or that there is no
     earlier run to compare with, have more flagged rows than chance explains.

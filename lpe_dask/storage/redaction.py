@@ -4,7 +4,7 @@
                 a secret of storage_options             --> ***
     printable   what is no printable character --> ?, and white space --> a space
 
-All URLs that are written into files or said in messages, and all errors that leave a public
+All URLs that are written into files or messages, and all errors that leave a public
 function, pass through here.
 """
 
@@ -54,7 +54,7 @@ _secrets: frozenset[str] = frozenset()
 
 
 def register_secrets(secrets: Iterable[str]) -> None:
-    """Have texts masked from now on, in all that this process says."""
+    """Have texts masked from now on in all messages of this process."""
     global _secrets
     given = {form for secret in secrets for form in _forms(secret)}
     if not given <= _secrets:

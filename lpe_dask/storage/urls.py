@@ -40,8 +40,8 @@ class Url(str):
     ----------
     text : str
     options : mapping
-        As `checked_options` returns them. Their secrets are masked from then on in what
-        this process says.
+        As `checked_options` returns them. Their secrets are masked from then on in the
+        messages of this process.
     """
 
     __slots__ = ("options",)
@@ -103,12 +103,12 @@ def _is_local(url: str) -> bool:
 
 def _servers(url: str) -> list[tuple[str, str]]:
     """Return the protocols of a URL, which may be a chain, each with its server."""
-    found = []
+    servers = []
     for part in url.split("::"):
         protocol, _, place = part.partition("://")
         server = "" if protocol in _WITHOUT_SERVER else place.partition("/")[0]
-        found.append((protocol, server))
-    return found
+        servers.append((protocol, server))
+    return servers
 
 
 def child_url(folder: str, name: str) -> str:

@@ -124,12 +124,12 @@ def _matches(filesystem: Any, root: str) -> list[str]:
         )
     else:
         matches = filesystem.glob(root)
-    said = [part for part in parts[n_fixed:] if part.startswith(("_", "."))]
+    named = [part for part in parts[n_fixed:] if part.startswith(("_", "."))]
     return [
         name
         for name in matches
         if not any(
-            is_hidden(one) and not any(fnmatchcase(one, part) for part in said)
+            is_hidden(one) and not any(fnmatchcase(one, part) for part in named)
             for one in name.rstrip("/").split("/")[n_fixed:]
         )
     ]

@@ -87,16 +87,16 @@ def no_options_of_other_tests(monkeypatch):
 
 
 @pytest.fixture
-def say(options, capfd, caplog):
-    """Run a command and return exit code and text; nothing may say a key."""
+def run_command(options, capfd, caplog):
+    """Run a command and return exit code and text; no key may show."""
     caplog.set_level(logging.DEBUG, "lpe_dask")
 
-    def say(*arguments):
+    def run_command(*arguments):
         result = invoke(*arguments, "--debug")
         check_text(options, result.output, *capfd.readouterr(), caplog.text)
         return result.exit_code, result.output
 
-    return say
+    return run_command
 
 
 @pytest.fixture
@@ -161,11 +161,8 @@ def test_score_files__every_url(options, client, ending, monkeypatch, capfd):
 
 
 def test_explain_output__on_this_machine_with_the_keys_of_what_it_names(options, tmp_path):
-    out, listed, keys = (
-        tmp_path / "out",
-        tmp_path / "list.csv",
-        {"storage_options": options},
-    )
+    out, listed = tmp_path / "out", tmp_path / "list.csv"
+    keys = {"storage_options": options}
     save_model("s3://bucket/near", options)
     rows = "s3://bucket/rows.parquet"
     lpe_dask.score_files(rows, out, model="s3://bucket/near", **keys)
@@ -243,36 +240,36 @@ def test_score__of_urls(options):
 
 
 def test_job__runs_resumes_and_is_looked_at(
-    options, faults, job, say, tmp_path, monkeypatch
+    options, faults, job, run_command, tmp_path, monkeypatch
 ):
     day, out = ("--date", "2026-11-20"), "s3://bucket/job/out/2026-11-20"
     workers = ("--workers", "1", "--spool", "s3://bucket/spool")
-    code, text = say("plan", job, *day, *THREADS)
+    code, text = run_command("plan", job, *day, *THREADS)
     assert (code, text.count("to score against")) == (0, 1)
     faults.answer = lambda method, path: (
         403 if "_summary" in path and method == "PUT" else None
     )
-    code, text = say("run", job, *day, *workers)
+    code, text = run_command("run", job, *day, *workers)
     assert code == 1
     assert f"access to {out} is refused" in text
     filesystem = fsspec.filesystem("s3", **options)
     part = filesystem.info(f"{out}/part-00000.parquet")
     faults.repair()
-    code, text = say("run", job, *day, *THREADS)
+    code, text = run_command("run", job, *day, *THREADS)
     assert (code, text.count("written to")) == (0, 1), text
     filesystem.invalidate_cache()
     assert filesystem.info(f"{out}/part-00000.parquet") == part
-    code, text = say("run", job, *day, *THREADS)
+    code, text = run_command("run", job, *day, *THREADS)
     assert (code, text.count("nothing to do")) == (0, 1)
 
     # Commands without a job know the keys as all programs with fsspec do.
     for command in ("status", "report", "explain"):
-        code, text = say(command, out)
+        code, text = run_command(command, out)
         assert code == 2
         assert f"access to {out} is refused" in text
     monkeypatch.setitem(fsspec.config.conf, "s3", options)
     for command, asked in (("status", ()), ("report", ()), ("explain", ("--top", "60"))):
-        code, text = say(command, out, *asked)
+        code, text = run_command(command, out, *asked)
         assert code == 0, text
     job.write_text("")  # of the user
     assert check_files(options, tmp_path) > 8
@@ -302,24 +299,24 @@ def test_run__of_a_model_that_no_memory_holds(options, job, client, name, monkey
 
 
 @pytest.mark.parametrize("wrong", ["MY_KEY", "MY_SECRET"])
-def test_job__wrong_keys(options, job, say, wrong, monkeypatch, caplog):
+def test_job__wrong_keys(options, job, run_command, wrong, monkeypatch, caplog):
     monkeypatch.setenv(wrong, "AKIAMARKEDMARKED")
     for command in ("run", "plan"):
-        code, text = say(command, job, *THREADS)
+        code, text = run_command(command, job, *THREADS)
         assert code == 2
         assert "Error: access to s3://bucket/job/out/" in text
         assert "AKIAMARKED" not in text
     assert "Retrying" not in caplog.text
 
 
-def test_job__wrong_keys_are_notified_of(job, say, tmp_path, monkeypatch):
+def test_job__wrong_keys_are_notified_of(job, run_command, tmp_path, monkeypatch):
     """Also where the run of yesterday, which may have to be finished, is looked for."""
     monkeypatch.setenv("MY_SECRET", "AKIAMARKEDMARKED")
     monkeypatch.chdir(tmp_path)
     job.write_text(
         f"{JOB}[notify]\ncommand = ['sh', '-c', 'echo $LPE_DASK_EVENT > notified']\n"
     )
-    assert say("run", job, *THREADS)[0] == 2
+    assert run_command("run", job, *THREADS)[0] == 2
     assert (tmp_path / "notified").read_text() == "failure\n"
 
 
@@ -342,9 +339,9 @@ def test_calls__wrong_keys(options, client, caplog, capfd):
                 PermissionError, match=r"access to s3://bucket/\S+ is"
             ) as raised:
                 call(of)
-            said = "".join(traceback.format_exception(raised.value))
-            assert "Check the keys" in said
-            assert "marked" not in said
+            text = "".join(traceback.format_exception(raised.value))
+            assert "Check the keys" in text
+            assert "marked" not in text
     check_text(options, caplog.text, *capfd.readouterr())
     assert "Retrying" not in caplog.text
     assert "marked" not in caplog.text

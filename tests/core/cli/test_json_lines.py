@@ -198,11 +198,11 @@ def test_lines__of_others_are_objects(monkeypatch):
         result = invoke(*SCORE, *THREADS, *JSON)
 
     assert result.exit_code == 0
-    said = [one["fields"].get("message", "") for one in objects(result.stderr)]
-    assert "printed, in pieces" in said
-    assert "and lines" in said
-    assert "without an end" in said
-    assert "with ?[2J and s3://***@bucket/a\nof two lines" in said
+    messages = [one["fields"].get("message", "") for one in objects(result.stderr)]
+    assert "printed, in pieces" in messages
+    assert "and lines" in messages
+    assert "without an end" in messages
+    assert "with ?[2J and s3://***@bucket/a\nof two lines" in messages
     [warned] = [of for of in objects(result.stderr) if "one of Python" in str(of["fields"])]
     assert warned["level"] == "warning"
 

@@ -180,7 +180,7 @@ def test_run__does_not_notify_of_what_may_pass():
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         ("#!/bin/sh\necho oh no; exit 7", "ended with exit code 7: oh no"),
         ("#!/bin/sh\nexit 1", "ended with exit code 1: it has printed nothing"),
@@ -188,7 +188,7 @@ def test_run__does_not_notify_of_what_may_pass():
         ("#!/nowhere/sh\n", "cannot be run: FileNotFoundError"),
     ],
 )
-def test_run__is_done_whatever_becomes_of_its_command(monkeypatch, script, said):
+def test_run__is_done_whatever_becomes_of_its_command(monkeypatch, script, message):
     monkeypatch.setattr(notification, "SECONDS", 0.2)
     write("notify", script)
     change_command('["./notify", "marked-token"]')
@@ -196,7 +196,7 @@ def test_run__is_done_whatever_becomes_of_its_command(monkeypatch, script, said)
     result = run(2)
 
     assert result.exit_code == 0
-    assert f"the command of [notify] {said}" in result.stderr
+    assert f"the command of [notify] {message}" in result.stderr
     assert "marked" not in result.stderr
     assert Path("out/2026-11-02/_summary.json").exists()
 
