@@ -128,9 +128,8 @@ class _Lines(io.TextIOBase):
     def write(self, text: str) -> int:
         """Log the lines that are complete by now; `print` writes their ends separately."""
         thread = threading.get_ident()
-        *lines, rest = (self._unfinished.pop(thread, "") + text).split("\n")
-        if rest:
-            self._unfinished[thread] = rest
+        *lines, rest = (self._unfinished.get(thread, "") + text).split("\n")
+        self._unfinished[thread] = rest
         self._log(lines)
         return len(text)
 
