@@ -175,7 +175,7 @@ class Backfill:
         return {state: states.count(state) for state in dict.fromkeys(states)}
 
     def _lines(self) -> list[str]:
-        """Return what became of the days, those that did not end well, and what is left."""
+        """Return how many days ended how, those not with 0, and those that are left."""
         results, left = self._results, self.days[len(self._results) :]
         listed = ", ".join(f"{n} {state}" for state, n in self._counts().items())
         lines = [f"{len(self.days)} days: {listed}"]
