@@ -179,7 +179,7 @@ class Refit:
     def _judgement(
         self, summary: Mapping[str, Any], model: Fitted, fit: Fit
     ) -> dict[str, Any]:
-        """Return what is to be known of a new model before it replaces the old one."""
+        """Return the findings by which a new model replaces the old one, or is dropped."""
         nominal, _ = fit.nominal_rows()
         try:
             with input_errors_pass():

@@ -176,7 +176,7 @@ class Backfill:
         return {state: states.count(state) for state in dict.fromkeys(states)}
 
     def _lines(self) -> list[str]:
-        """Return the last lines: counts, days that did not end well, and days left."""
+        """Return how many days ended how, those not with 0, and those that are left."""
         results, left = self._results, self.days[len(self._results) :]
         listed = ", ".join(f"{n} {state}" for state, n in self._counts().items())
         lines = [f"{len(self.days)} days: {listed}"]

@@ -153,8 +153,8 @@ class WorkerChoice:
         if self.joins_cluster:
             # What is opened here is for the plan alone.
             with log_level(logging.WARNING, __name__), self.open():
-                found = replace(Workers.active(wait=True), start_seconds=LOAD_SECONDS)
-                yield lambda sizes: found
+                workers = replace(Workers.active(wait=True), start_seconds=LOAD_SECONDS)
+                yield lambda sizes: workers
             return
         with _in_this_process():
             yield self._planned
@@ -167,8 +167,8 @@ class WorkerChoice:
                 yield f"{factor} times the workers", replace(than, n_threads=n_threads)
         elif than.n_threads < CPU_COUNT:
             processes = Workers.processes_of_machine(CPU_COUNT, None, None)
-            found = Workers.of_machine(*processes, START_SECONDS)
-            yield f"--workers {CPU_COUNT}", found
+            workers = Workers.of_machine(*processes, START_SECONDS)
+            yield f"--workers {CPU_COUNT}", workers
 
     def _planned(self, sizes: Workload) -> Workers:
         if self.resolve(lambda: sizes).joins_cluster:

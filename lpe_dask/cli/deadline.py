@@ -68,8 +68,8 @@ class Deadline:
     @property
     def text(self) -> str:
         """What is asked for, as part of a sentence."""
-        asked = timedelta(seconds=self.seconds)
-        return f"is to be done within {asked} of its start (--finish-within)"
+        limit = timedelta(seconds=self.seconds)
+        return f"is to be done within {limit} of its start (--finish-within)"
 
     def check_forecast(self, run: Run, workers: WorkerChoice | SharedWorkers) -> None:
         """Raise ValueError, with what would fit, if a run is forecast to take too long.
@@ -88,14 +88,16 @@ class Deadline:
             return
         # The run itself says again what a forecast finds out about the rows.
         with workers.for_plan() as choose, log_level(logging.ERROR, "lpe_dask"):
-            found = check_in_time(run, choose, lambda: self.left, self.text, workers.larger)
-        if found.seconds > self.left:
+            forecast = check_in_time(
+                run, choose, lambda: self.left, self.text, workers.larger
+            )
+        if forecast.seconds > self.left:
             logger.warning(
                 "the run is forecast to take about %s, and %s: whether it is shows after "
-                "a tenth of the rows", duration_text(found.seconds), self.text,
+                "a tenth of the rows", duration_text(forecast.seconds), self.text,
             )  # fmt: skip
         if run.scoring is not None:
-            self.later["measured"] = found.scoring_seconds
+            self.later["measured"] = forecast.scoring_seconds
 
     @contextmanager
     def watched(

@@ -68,8 +68,8 @@ class SharedWorkers:
     def for_plan(self) -> Iterator[Callable[[Workload], Workers]]:
         """Return a context that gives who would do so much work; starts none."""
         if self._is_open:
-            found = Workers.active(wait=True)
-            yield lambda sizes: found
+            workers = Workers.active(wait=True)
+            yield lambda sizes: workers
             return
         with self._choice.for_plan() as choose:
             yield choose

@@ -232,7 +232,7 @@ def _forecast_job(choose: Choice, run: Run) -> Forecast:
 
 
 def forecaster_of(choose: Choice, run: Run) -> Forecaster:
-    """Return what a forecast of a prepared run is made of; reads samples of its rows."""
+    """Return the forecaster of a prepared run; reads samples of its rows."""
     with run.errors_with_location():
         return _forecaster_of(choose(Workload.of_run(run)), run)
 
@@ -256,8 +256,8 @@ def _forecaster_of(workers: Workers, run: Run) -> Forecaster:
         return Forecaster(workers, model, is_checked=is_checked)
     scores_nominal_rows = scored is None
     scored = scored or replace(nominal, n_columns=len(scoring.kept.columns))
-    found = scored.forecaster(workers, model, scores_nominal_rows=scores_nominal_rows)
-    return replace(found, is_checked=is_checked)
+    forecaster = scored.forecaster(workers, model, scores_nominal_rows=scores_nominal_rows)
+    return replace(forecaster, is_checked=is_checked)
 
 
 # Inputs

@@ -73,24 +73,24 @@ def check_in_time(
         by a forecast of its own.
     """
     forecaster = forecaster_of(choose, run)
-    found = forecaster.forecast()
+    forecast = forecaster.forecast()
     seconds = seconds_left()
-    if found.seconds <= MARGIN * seconds:
-        return found
-    attempt = _Attempt(run, choose, forecaster, found, seconds)
+    if forecast.seconds <= MARGIN * seconds:
+        return forecast
+    attempt = _Attempt(run, choose, forecaster, forecast, seconds)
     fitting = []
     if seconds > 0:
         more = larger(forecaster.workers)
         fitting = [*attempt.calibration(), *attempt.workers(more), *attempt.rows()]
     steps = ", ".join(
         f"{step} {duration_text(of_step)}"
-        for step, of_step in found.steps.items()
-        if of_step >= found.seconds / 20
+        for step, of_step in forecast.steps.items()
+        if of_step >= forecast.seconds / 20
     )
-    enough = MARGIN * (found.seconds - min(0.0, seconds))
+    enough = MARGIN * (forecast.seconds - min(0.0, seconds))
     fitting.append(f"more time, --finish-within {time_option(enough)}")
     raise ValueError(
-        f"the run {limit}, but is forecast to take about {duration_text(found.seconds)} "
+        f"the run {limit}, but is forecast to take about {duration_text(forecast.seconds)} "
         f"({steps}). By forecasts, what would fit is: {'; or '.join(fitting)}."
     )
 
@@ -113,7 +113,7 @@ class _Attempt:
         As in `make_forecast`.
     forecaster : Forecaster
         Of the run as it is.
-    found : Forecast
+    forecast : Forecast
         The same.
     seconds : float
         That a changed one may take.
@@ -122,20 +122,20 @@ class _Attempt:
     run: Run
     choose: Choice
     forecaster: Forecaster
-    found: Forecast
+    forecast: Forecast
     seconds: float
 
     def calibration(self) -> Iterator[str]:
         """Yield how many calibration rows would do, where measuring them takes longest."""
         fit, n_measured = self.run.fit, self.forecaster.model.n_measured
-        own = self.found.steps[OWN_SEARCH]
-        rest = self.found.seconds - own
+        own = self.forecast.steps[OWN_SEARCH]
+        rest = self.forecast.seconds - own
         if self.run.model is not None or fit is None or fit.by or own < rest:
             return
 
         def forecast(size: int) -> Forecast:
-            asked = checked_parameters(fit.parameters | {"calibration_size": size})
-            changed = replace(fit, parameters=asked)
+            parameters = checked_parameters(fit.parameters | {"calibration_size": size})
+            changed = replace(fit, parameters=parameters)
             return forecaster_of(self.choose, replace(self.run, fit=changed)).forecast()
 
         level = fit.parameters["alpha"]
@@ -159,8 +159,8 @@ class _Attempt:
 
     def rows(self) -> Iterator[str]:
         """Yield how many rows to score would do."""
-        sample, n_rows = self.forecaster.scored, self.found.n_rows
-        of_rows = sum(self.found.steps[step] for step in _OF_ROWS)
+        sample, n_rows = self.forecaster.scored, self.forecast.n_rows
+        of_rows = sum(self.forecast.steps[step] for step in _OF_ROWS)
         if self.forecaster.scores_nominal_rows or of_rows == 0:
             return
 
@@ -168,7 +168,7 @@ class _Attempt:
             fewer = replace(sample, sizes=_first_partitions(sample.sizes, size))
             return replace(self.forecaster, scored=fewer).forecast()
 
-        rest = self.found.seconds - of_rows
+        rest = self.forecast.seconds - of_rows
         for size, seconds in self._sizes(
             n_rows * (self.seconds - rest) / of_rows, 1, forecast
         ):
