@@ -203,26 +203,29 @@ class JoinInputs:
 
 
 def join(
-    queries: da.Array, searched: JoinInputs, n_shares: int, numbers: da.Array | None = None
-) -> da.Array:
+    queries: da.Array | NDArray[Any],
+    searched: JoinInputs,
+    n_shares: int,
+    numbers: Any = None,
+) -> da.Array | NDArray[np.float64]:
     """Return the statistic of rows against the reference, lazily.
 
     Parameters
     ----------
-    queries : dask array of shape (n_queries, n_features)
-        As the user gave them; chunks may be unknown; one chunk of features. An array of
-        NumPy is measured at once, in this thread.
+    queries : array of shape (n_queries, n_features)
+        As the user gave them; of Dask, where chunks may be unknown, with one chunk of
+        features; or of NumPy, which is measured at once, in this thread.
     searched : JoinInputs
     n_shares : int
         Tasks that share one chunk of queries.
-    numbers : dask array of shape (n_queries,), optional
-        In the same chunks: which row of the reference a query is itself, and so no neighbor
-        of; -1 for a new row. None: all rows are new.
+    numbers : array of shape (n_queries,), optional
+        Of the same kind, in the same chunks: which row of the reference a query is itself,
+        and so no neighbor of; -1 for a new row. None: all rows are new.
 
     Returns
     -------
-    statistic : dask array of shape (n_queries,)
-        Chunked like ``queries``; NaN for a row with NaN or inf.
+    statistic : array of shape (n_queries,)
+        Of the kind of ``queries``, and chunked like them; NaN for a row with NaN or inf.
     """
     if isinstance(queries, np.ndarray):
         return in_shares("join", _join, queries, searched, 1, [numbers])[0]
@@ -240,7 +243,7 @@ def join(
 def in_shares(
     name: str,
     function: Callable[..., Any],
-    queries: da.Array,
+    queries: da.Array | NDArray[Any],
     searched: JoinInputs,
     n_shares: int,
     given: Sequence[Any],
