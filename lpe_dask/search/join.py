@@ -230,9 +230,9 @@ def join(
     if isinstance(queries, np.ndarray):
         return in_shares("join", _join, queries, searched, 1, [numbers])[0]
     sizes = queries.chunks[0]
-    given = [None if numbers is None else (numbers.name, i) for i in range(len(sizes))]
+    own = [None if numbers is None else (numbers.name, i) for i in range(len(sizes))]
     entered = _given([numbers])
-    shares = in_shares("join", _join, queries, searched, n_shares, given, entered)
+    shares = in_shares("join", _join, queries, searched, n_shares, own, entered)
     keys = [share.key for share in shares]
     blocks = (
         (np.concatenate, keys[i : i + n_shares]) for i in range(0, len(keys), n_shares)
@@ -246,10 +246,10 @@ def in_shares(
     queries: da.Array | NDArray[Any],
     searched: JoinInputs,
     n_shares: int,
-    given: Sequence[Any],
+    of_chunks: Sequence[Any],
     entered: Sequence[Delayed] = (),
 ) -> list[Any]:
-    """Return a task for each share of each chunk: of its rows, and what is given for it.
+    """Return a task for each share of each chunk: of its rows, and what belongs to it.
 
     Of an array of NumPy: what the only task would give, found at once, in this thread.
 
@@ -258,19 +258,19 @@ def in_shares(
     name, queries, searched, n_shares
         As for `new_tasks`, and for `join`.
     function : callable
-        Of the rows of a chunk, the number of the share and of shares, what is given for the
+        Of the rows of a chunk, the number of the share and of shares, what belongs to the
         chunk, and what `JoinInputs.named` names.
-    given : sequence
-        For each chunk.
+    of_chunks : sequence
+        What belongs to each chunk.
     entered : sequence of Delayed
-        That ``given`` names.
+        That ``of_chunks`` names.
     """
     if isinstance(queries, np.ndarray):
-        return [function(queries, 0, 1, *given, *searched.values())]
+        return [function(queries, 0, 1, *of_chunks, *searched.values())]
     named, collections = searched.named()
     tasks = (
         (function, (queries.name, i, 0), share, n_shares, of_chunk, *named)
-        for i, of_chunk in enumerate(given)
+        for i, of_chunk in enumerate(of_chunks)
         for share in range(n_shares)
     )
     return new_tasks(name, tasks, [queries, *collections, *entered])
