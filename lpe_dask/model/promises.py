@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -77,8 +77,12 @@ def rows_learned_from(fitted: Fitted) -> int:
 
 
 def _promises(fitted: Fitted) -> Iterator[Promise]:
-    yield _on_average(fitted)
-    yield _of_this_set(fitted)
+    for promise in (_on_average(fitted), _of_this_set(fitted)):
+        if fitted.pool is None or promise.state == "no":
+            yield promise
+        else:
+            pooled = "nothing is promised for small and unknown groups"
+            yield replace(promise, text=f"{promise.text}; {pooled}")
     yield _can_flag(fitted)
     if (band := sampling_band(fitted)) is not None:
         yield Promise(
@@ -130,12 +134,9 @@ def _in_groups(fitted: Fitted) -> str:
     """Return for which groups a rate is promised."""
     if fitted.groups is None:
         return ""
-    text = ", if groups are as frequent as among nominal rows"
     if "calibration" in fitted.groups.own:
-        text = " in each group"
-    if fitted.pool is not None:
-        text += "; nothing is promised for small and unknown groups"
-    return text
+        return " in each group"
+    return ", if groups are as frequent as among nominal rows"
 
 
 def _by_learned(

@@ -162,7 +162,11 @@ def test_groups__have_a_rate_each_or_together():
     assert "if groups are as frequent as among nominal rows" in together
     table.loc[:2, "site"] = "c"
     pooled = promises(**of_groups, small_groups="pool")[AVERAGE].text
-    assert "nothing is promised for small and unknown groups" in pooled
+    assert pooled.endswith(
+        "in each group; nothing is promised for small and unknown groups"
+    )
+    split = promises(**of_groups | {"calibration": "split"}, small_groups="pool")[AVERAGE]
+    assert "in each group, for many rows; nothing is promised for small" in split.text
 
 
 def test_groups__of_which_the_largest_can_flag():
