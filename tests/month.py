@@ -7,6 +7,7 @@
              would flag 40 % of the run
     day 21   killed when the model is replaced, and started again
     day 24   to 28 nothing runs; on day 29 these days are filled in
+    day 3    is done again on day 30, with other rows
 
 ``python tests/month.py 20000`` prints what each day was, with so many rows a day.
 """
@@ -92,10 +93,10 @@ def write_tables(n_rows):
     Path("job.toml").write_text(JOB)
 
 
-def run(date, address):
+def run(date, address, *options):
     """Run the job in this process, and return the exit code."""
-    given = ["run", "job.toml", "--date", f"{date}", "--scheduler", address]
-    done = CliRunner().invoke(cli, given)
+    command = ["run", "job.toml", "--date", f"{date}", "--scheduler", address, *options]
+    done = CliRunner().invoke(cli, command)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.stderr
     return done.exit_code
 
@@ -115,7 +116,7 @@ def run_twice(date, address):
         time.sleep(0.05)
     second = run(date, address)
     Path("goes on").touch()
-    return [first.wait(), second]
+    return [first.wait(60), second]
 
 
 def month(address):
@@ -129,12 +130,16 @@ def month(address):
             codes[number] = run_twice(date, address)
             continue
         killed = {5: SCORING, 12: FITTING, 21: REPLACING}.get(number)
-        before = [] if killed is None else [start(date, address, killed).wait()]
+        before = [] if killed is None else [start(date, address, killed).wait(60)]
         if number == OUTAGE.stop:
-            missed = run(f"{day(OUTAGE.start)}..{date}", address)
-            codes |= {missing: [missed] for missing in (*OUTAGE, number)}
+            code = run(f"{day(OUTAGE.start)}..{date}", address)
+            codes |= {missing: [code] for missing in (*OUTAGE, number)}
             continue
         codes[number] = [*before, run(date, address)]
+    rows(99, n_rows=len(pd.read_parquet(f"in/{day(3)}.parquet"))).to_parquet(
+        f"in/{day(3)}.parquet"
+    )
+    codes[3] += [run(day(3), address), run(day(3), address, "--overwrite")]
     return codes
 
 

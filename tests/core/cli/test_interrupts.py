@@ -10,6 +10,7 @@ import pytest
 from lpe_dask.cli import interrupts
 from lpe_dask.cli.interrupts import (
     SIGNALS,
+    DeadlineTimeout,
     StallTimeout,
     Terminated,
     deferred_signals,
@@ -53,6 +54,18 @@ def test_signals_raised__as_an_exception_and_once(monkeypatch, number, raised):
     monkeypatch.setattr(interrupts, "ENDING_SECONDS", 0.0)
     with pytest.raises(raised):
         send(number)
+
+
+def test_signals_raised__also_soon_after_a_deadline_as_the_next_day_has_its_own():
+    with signals_as_exceptions():
+        for name in ("first day", "second day"):
+            with pytest.raises(DeadlineTimeout, match=name):
+                interrupt_main(DeadlineTimeout(name))
+                time.sleep(0.5)
+        with pytest.raises(KeyboardInterrupt) as ended:
+            send(signal.SIGINT)
+
+    assert type(ended.value) is KeyboardInterrupt
 
 
 @pytest.mark.parametrize(("number", "raised"), RAISED)

@@ -59,7 +59,9 @@ class Bucket:
         results = {}
         for path in filesystem.find("bucket"):
             name = re.sub("[0-9a-f]{12}", "<hex>", path)
-            content = filesystem.cat_file(path) if "/out/" in path else None
+            of_the_run = path.endswith(".prom")  # how long it took, of the summary
+            is_result = "/out/" in path and not of_the_run
+            content = filesystem.cat_file(path) if is_result else None
             if name.endswith("_summary.json"):
                 said = json.loads(content).items()
                 content = {key: value for key, value in said if key not in OF_THE_RUN}
