@@ -4,8 +4,9 @@
     $ export MODEL=models/flows
     $ gunicorn service:app --preload -w 4 -k uvicorn_worker.UvicornWorker
 
-The model is read before the server forks, and the workers share its memory. Each request
-is measured in the thread that answers it.
+The model is one that was fitted on a table whose columns have names. It is read before the
+server forks, and the workers share its memory. Each request is measured in the thread that
+answers it.
 """
 
 import os
@@ -47,4 +48,5 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 @app.exception_handler(ValueError)
 def refuse(request: Request, error: Exception) -> JSONResponse:
     """Return why rows are not what the model was fitted on."""
+    # The library raises these for its input. A mistake in this file would end here, too.
     return JSONResponse({"detail": str(error)}, 422)

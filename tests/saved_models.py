@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parent / "models"
 N_NOMINAL, N_SCORED = 150, 12
 
 #: Models of frames; others are of arrays.
-OF_FRAMES = ("columns", "groups", "pool", "shared", "sure")
+OF_FRAMES = ("columns", "groups", "pool", "shared", "confidence")
 
 #: Arguments of models that have all kinds of files and of keys together.
 ARGUMENTS = {
@@ -52,7 +52,7 @@ ARGUMENTS = {
         "missing": "measure", "metric_params": {"w_missing": 2.0},
         "calibration": "conformal",
     },
-    "sure": {
+    "confidence": {
         "by": ["kind"], "missing": "drop", "calibration": "conformal", "alpha": 0.2,
         "confidence": 0.9,
     },

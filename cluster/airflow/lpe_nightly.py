@@ -35,6 +35,7 @@ def score(dag_run=None):
     return {
         "flagged": summary.get("flagged"),
         "drift": summary.get("drift", {}).get("text"),
+        "refit": (summary.get("refit") or {}).get("outcome"),
     }
 
 

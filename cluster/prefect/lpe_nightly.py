@@ -14,6 +14,7 @@ from contextlib import nullcontext
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
 
 import lpe_dask
 
@@ -24,7 +25,7 @@ FINAL = (
 )  # fmt: skip
 
 
-def may_pass(task, run, state):
+def may_pass(_task, _run, state):
     """Return whether another try may succeed."""
     return not isinstance(state.result(raise_on_failure=False), FINAL)
 
@@ -44,6 +45,7 @@ def score(job, day):
     return {
         "flagged": summary.get("flagged"),
         "drift": summary.get("drift", {}).get("text"),
+        "refit": (summary.get("refit") or {}).get("outcome"),
     }
 
 
@@ -58,8 +60,10 @@ def workers():
 
 @flow
 def lpe_nightly(day: datetime.date | None = None):
-    """Score the logs of a day; None: of today."""
-    return score(os.environ["LPE_JOB"], day or datetime.date.today())
+    """Score the logs of a day; None: of that for which the run was scheduled."""
+    if day is None:  # the run may start late
+        day = flow_run.scheduled_start_time.astimezone().date()
+    return score(os.environ["LPE_JOB"], day)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tell what a saved model is: its rows, its arguments, its files, and what it promises.
+"""Describe a saved model: its rows, its arguments, its files, and what it promises.
 
     MODEL --inspect_model--> Inspection --> content, for programs; str, for people
 
@@ -15,13 +15,14 @@ from dask.utils import format_bytes
 
 from lpe_dask.batch.summary import listed
 from lpe_dask.model import PARAMETERS, Fitted, ModelFolder, promises_of
-from lpe_dask.storage import redact_url
+from lpe_dask.storage import printable, redact_url
 
 #: The version of the format of the content; keys may be added to it.
 _FORMAT = 1
 
-#: Most columns, and most characters of a column's name, that are shown to people.
-_MAX_COLUMNS, _MAX_CHARACTERS = 20, 40
+#: Most columns, and most characters of a name and of the value of an argument, that are
+#: shown to people.
+_MAX_COLUMNS, _MAX_NAME, _MAX_VALUE = 20, 40, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,16 @@ class Inspection:
     content: dict[str, Any]
 
     def __str__(self) -> str:
-        lines = [f"{name:<12} {text}" for name, text in _lines(self.content) if text]
+        # Each on one line, whatever names and versions there are.
+        lines = [
+            printable(f"{name:<12} {text}") for name, text in _lines(self.content) if text
+        ]
         promises = (f"  {of['state']:<6} {of['text']}" for of in self.content["promises"])
         return "\n".join([*lines, "promises", *promises])
 
 
 def inspect_model(path: str) -> Inspection:
-    """Return what a saved model is; reads no blocks, and computes nothing.
+    """Return the description of a saved model; reads no blocks, and computes nothing.
 
     Parameters
     ----------
@@ -144,12 +148,15 @@ def _lines(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "rows", ", ".join([f"{rows['nominal']:,} nominal", *more])
     yield "columns", _names(content["columns"])
     if groups is not None:
-        by = ", ".join(map(str, groups["by"]))
+        by = ", ".join(_short(of, _MAX_NAME) for of in groups["by"])
         sizes = f"{groups['least_rows']:,} to {groups['most_rows']:,} rows"
         small = f", {groups['small']:,} of them small" if groups["small"] else ""
         yield "groups", f"{groups['count']:,} by {by}, of {sizes}{small}"
-    given, changed = content["parameters"], content["changed_parameters"]
-    yield "arguments", ", ".join(f"{of}={given[of]!r}" for of in changed) or "defaults"
+    arguments = (
+        f"{of}={_short(repr(content['parameters'][of]), _MAX_VALUE)}"
+        for of in content["changed_parameters"]
+    )
+    yield "arguments", ", ".join(arguments) or "defaults"
     if content["has_anomaly_log_density"]:
         yield "", "needs its function anomaly_log_density to be loaded"
     yield "search", f"{content['algorithm_']}, {_statistic(content)}"
@@ -158,9 +165,10 @@ def _lines(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
         f"{content['calibration_kind_']}: {rows['calibration']:,} rows, among "
         f"{rows['reference']:,}",
     )
-    confidence = content["confidence"]
-    sure = "" if confidence is None else f", confidence {confidence:g}"
-    yield "decision", f"alpha {content['alpha']:g}{sure}"
+    decision, confidence = f"alpha {content['alpha']:g}", content["confidence"]
+    if confidence is not None:
+        decision += f", confidence {confidence:g}"
+    yield "decision", decision
     size = f"{files['count']:,} files, {format_bytes(files['bytes'])}"
     yield "storage", f"{size}: all are there, with their sizes"
 
@@ -175,9 +183,15 @@ def _statistic(content: dict[str, Any]) -> str:
 def _names(columns: list[dict[str, Any]]) -> str:
     """Return the names of columns, and how many values categorical ones have."""
     shown = [
-        str(of["name"])[:_MAX_CHARACTERS]
+        _short(of["name"], _MAX_NAME)
         + ("" if of["categories"] is None else f" ({of['categories']:,} categories)")
         for of in columns[:_MAX_COLUMNS]
     ]
     n_more = len(columns) - len(shown)
     return ", ".join([*shown, *([f"and {n_more:,} more"] if n_more else [])])
+
+
+def _short(value: Any, width: int) -> str:
+    """Return a value as text of so many characters at most, with single spaces."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -271,7 +271,8 @@ def inspect(path: str, as_json: bool, debug: bool) -> None:
     """Show what a saved model was fitted on, with which arguments, and what it promises.
 
     Also when, by which release, and its checksum and size. Reads none of its rows, and
-    starts no workers. Exit code 2: there is no model, or it is damaged.
+    starts no workers. Exit code 2: there is no model, or it is damaged. 75: the storage is
+    not available; try again later.
     """
     with exit_codes(debug):
         from lpe_dask.batch import inspect_model

@@ -241,7 +241,10 @@ def _models_of(
     every = np.arange(len(values))
     if fitted.pool is None:
         return [(fitted, every)]
-    (rows,) = compute(fitted.table_of_values(values).rows)
+    table = fitted.table_of_values(values)
+    for model in (fitted, fitted.pool):  # also the one that none of these rows needs:
+        model.reference.keep_for(table)  # the next few rows are measured without tasks
+    (rows,) = compute(table.rows)
     is_pooled = fitted.is_pooled(rows)
     parts = [(fitted, every[~is_pooled]), (fitted.pool, every[is_pooled])]
     return [part for part in parts if len(part[1]) > 0] or [(fitted, every)]
@@ -250,6 +253,7 @@ def _models_of(
 def _rows_of(model: Fitted, values: pd.DataFrame, which: NDArray[np.int64]) -> pd.DataFrame:
     """Return some rows as a model takes them."""
     n_columns = model.n_features + len(model.by)
+    # To select from a table takes longer than to search for one row.
     is_whole = values.shape == (len(which), n_columns) and (np.diff(which) > 0).all()
     return values if is_whole else values.iloc[which, :n_columns]
 

@@ -151,7 +151,7 @@ class TypicalSizes:
 
 
 def list_nearest(
-    queries: da.Array,
+    queries: da.Array | NDArray[Any],
     searched: JoinInputs,
     n_shares: int,
     n_neighbors: int,
@@ -161,8 +161,8 @@ def list_nearest(
 
     Parameters
     ----------
-    queries : dask array of shape (n_queries, n_features)
-        As the user gave them; for an array of NumPy see `in_shares`.
+    queries : array of shape (n_queries, n_features)
+        As the user gave them; of Dask, or of NumPy: see `in_shares`.
     searched : JoinInputs
     n_shares : int
         Tasks that share one chunk of queries.
@@ -178,7 +178,7 @@ def list_nearest(
 
 
 def attribute(
-    queries: da.Array,
+    queries: da.Array | NDArray[Any],
     searched: JoinInputs,
     n_shares: int,
     numbers: NDArray[np.int64] | None = None,
@@ -253,7 +253,7 @@ def typical_tasks_of_groups(
 
 
 def _cut(
-    numbers: NDArray[np.int64] | None, queries: da.Array
+    numbers: NDArray[np.int64] | None, queries: da.Array | NDArray[Any]
 ) -> tuple[list[Any], list[Delayed]]:
     """Return tasks for the numbers of each chunk, and what they depend on."""
     if isinstance(queries, np.ndarray):
@@ -427,7 +427,9 @@ def _parts(
         for first in range(0, len(some), step):
             ranks = some[first : first + step]
             rows = others[:, first : first + step].reshape(-1, prepared.shape[1])
-            pairs = np.repeat(prepared, len(ranks), axis=0), rows
+            is_one = len(ranks) == 1  # then it needs no copy
+            queries = prepared if is_one else np.repeat(prepared, len(ranks), axis=0)
+            pairs = queries, rows
             parts, signs = (
                 function(searched.space.preparation, *pairs, n_features).reshape(
                     len(prepared), len(ranks), n_features

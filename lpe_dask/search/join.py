@@ -203,33 +203,36 @@ class JoinInputs:
 
 
 def join(
-    queries: da.Array, searched: JoinInputs, n_shares: int, numbers: da.Array | None = None
-) -> da.Array:
+    queries: da.Array | NDArray[Any],
+    searched: JoinInputs,
+    n_shares: int,
+    numbers: Any = None,
+) -> da.Array | NDArray[np.float64]:
     """Return the statistic of rows against the reference, lazily.
 
     Parameters
     ----------
-    queries : dask array of shape (n_queries, n_features)
-        As the user gave them; chunks may be unknown; one chunk of features. An array of
-        NumPy is measured at once, in this thread.
+    queries : array of shape (n_queries, n_features)
+        As the user gave them; of Dask, where chunks may be unknown, with one chunk of
+        features; or of NumPy, which is measured at once, in this thread.
     searched : JoinInputs
     n_shares : int
         Tasks that share one chunk of queries.
-    numbers : dask array of shape (n_queries,), optional
-        In the same chunks: which row of the reference a query is itself, and so no neighbor
-        of; -1 for a new row. None: all rows are new.
+    numbers : array of shape (n_queries,), optional
+        Of the same kind, in the same chunks: which row of the reference a query is itself,
+        and so no neighbor of; -1 for a new row. None: all rows are new.
 
     Returns
     -------
-    statistic : dask array of shape (n_queries,)
-        Chunked like ``queries``; NaN for a row with NaN or inf.
+    statistic : array of shape (n_queries,)
+        Of the kind of ``queries``, and chunked like them; NaN for a row with NaN or inf.
     """
     if isinstance(queries, np.ndarray):
         return in_shares("join", _join, queries, searched, 1, [numbers])[0]
     sizes = queries.chunks[0]
-    given = [None if numbers is None else (numbers.name, i) for i in range(len(sizes))]
+    own = [None if numbers is None else (numbers.name, i) for i in range(len(sizes))]
     entered = _given([numbers])
-    shares = in_shares("join", _join, queries, searched, n_shares, given, entered)
+    shares = in_shares("join", _join, queries, searched, n_shares, own, entered)
     keys = [share.key for share in shares]
     blocks = (
         (np.concatenate, keys[i : i + n_shares]) for i in range(0, len(keys), n_shares)
@@ -240,13 +243,13 @@ def join(
 def in_shares(
     name: str,
     function: Callable[..., Any],
-    queries: da.Array,
+    queries: da.Array | NDArray[Any],
     searched: JoinInputs,
     n_shares: int,
-    given: Sequence[Any],
+    of_chunks: Sequence[Any],
     entered: Sequence[Delayed] = (),
 ) -> list[Any]:
-    """Return a task for each share of each chunk: of its rows, and what is given for it.
+    """Return a task for each share of each chunk: of its rows, and what belongs to it.
 
     Of an array of NumPy: what the only task would give, found at once, in this thread.
 
@@ -255,19 +258,19 @@ def in_shares(
     name, queries, searched, n_shares
         As for `new_tasks`, and for `join`.
     function : callable
-        Of the rows of a chunk, the number of the share and of shares, what is given for the
+        Of the rows of a chunk, the number of the share and of shares, what belongs to the
         chunk, and what `JoinInputs.named` names.
-    given : sequence
-        For each chunk.
+    of_chunks : sequence
+        What belongs to each chunk.
     entered : sequence of Delayed
-        That ``given`` names.
+        That ``of_chunks`` names.
     """
     if isinstance(queries, np.ndarray):
-        return [function(queries, 0, 1, *given, *searched.values())]
+        return [function(queries, 0, 1, *of_chunks, *searched.values())]
     named, collections = searched.named()
     tasks = (
         (function, (queries.name, i, 0), share, n_shares, of_chunk, *named)
-        for i, of_chunk in enumerate(given)
+        for i, of_chunk in enumerate(of_chunks)
         for share in range(n_shares)
     )
     return new_tasks(name, tasks, [queries, *collections, *entered])

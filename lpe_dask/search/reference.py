@@ -198,30 +198,30 @@ class Reference:
 
     def measure_rows(
         self,
-        rows: da.Array,
+        rows: da.Array | NDArray[Any],
         statistic: Statistic | None = None,
         weight: Weight | None = None,
         frame_sizes: Sequence[int] = (),
-        numbers: da.Array | None = None,
+        numbers: Any = None,
         approximation: Approximation | None = None,
         max_rows: int | None = None,
-    ) -> da.Array:
-        """Return the statistic of rows as a dask array of shape (n,), lazily.
+    ) -> Any:
+        """Return the statistic of rows, of shape (n,); lazy for Dask.
 
         In the chunks of the rows, each cut into as many tasks as workers have use for.
 
         Parameters
         ----------
-        rows : dask array of shape (n, n_features)
-            As the user gave them; chunks may be unknown. Up to `max_direct_rows` may be an
-            array of NumPy, and are measured at once.
+        rows : array of shape (n, n_features)
+            As the user gave them; of Dask, where chunks may be unknown, or up to
+            `max_direct_rows` of NumPy, which are measured at once.
         statistic : Statistic, optional
             None: that of the reference.
         weight : callable, optional
             See `join.join`.
         frame_sizes : sequence of int
             Rows of the partitions of a frame that they come from, about, where known.
-        numbers : dask array of shape (n,), optional
+        numbers : array of shape (n,), optional
             Of those that are rows of the reference; see `join.join`.
         approximation : Approximation, optional
             None: all rows are compared.
@@ -269,14 +269,17 @@ class Reference:
         return join_frame(table.frame, self._searched(plan, statistic, weight))
 
     def nearest(
-        self, rows: da.Array, n_neighbors: int, numbers: NDArray[np.int64] | None = None
+        self,
+        rows: da.Array | NDArray[Any],
+        n_neighbors: int,
+        numbers: NDArray[np.int64] | None = None,
     ) -> Nearest:
         """Return the nearest rows of others; computes, by an exact search.
 
         Parameters
         ----------
-        rows : dask array of shape (n, n_features)
-            As the user gave them, in known chunks; or as for `measure_rows`.
+        rows : array of shape (n, n_features)
+            As for `measure_rows`, but in known chunks.
         n_neighbors : int
         numbers : ndarray of shape (n,), optional
             As in `attribution.list_nearest`.
@@ -287,7 +290,7 @@ class Reference:
 
     def attributed(
         self,
-        rows: da.Array,
+        rows: da.Array | NDArray[Any],
         numbers: NDArray[np.int64] | None = None,
         *,
         has_groups: bool = False,
@@ -311,19 +314,19 @@ class Reference:
         """
         searched, shares = self._searched_in(rows)
         tasks = attribute(rows, searched, shares, numbers, has_groups=has_groups)
-        n_tasks = len(tasks)
-        if None not in self._typical:
+        n_tasks, known = len(tasks), self._typical
+        if None not in known:
             sizes = self._typical_sizes()
             chosen = sizes.drawn(self.shape.n_reference)
             tasks.append(typical_task(chosen, searched, sizes, has_groups=has_groups))
         found = compute(*tasks)
         for typical in found[n_tasks:]:
-            self._typical[None] = typical
-        return self._joined(found[:n_tasks]), self._typical[None]
+            known[None] = typical
+        return self._joined(found[:n_tasks]), known[None]
 
     def attributed_in_groups(
         self,
-        rows: da.Array,
+        rows: da.Array | NDArray[Any],
         numbers: NDArray[np.int64] | None = None,
         *,
         with_typical: bool = True,
@@ -338,19 +341,20 @@ class Reference:
         tasks = attribute(rows, searched, shares, numbers, has_groups=True)
         found = self._joined(compute(*tasks))
         assert self.space.groups is not None
+        known = self._typical
         if not with_typical:
-            return found, self._typical
+            return found, known
         codes = np.unique(found.rows[:, -1].astype(np.float64))
         codes = codes[codes >= 0]
         _, is_measured = self.space.groups.of_rows(codes)
         usable = {*codes[is_measured].astype(int).tolist()}
-        if new := sorted(usable - self._typical.keys()):
+        if new := sorted(usable - known.keys()):
             sizes = self._typical_sizes()
             if len(new) > GROUPS_AT_ONCE:  # worth several tasks
                 searched = self._searched(self._plan())
             of_groups = compute(*typical_tasks_of_groups(new, searched, sizes))
-            self._typical.update(zip(new, chain(*of_groups), strict=True))
-        return found, self._typical
+            known.update(zip(new, chain(*of_groups), strict=True))
+        return found, known
 
     def _joined(self, found: Sequence[Attribution]) -> Attribution:
         """Return what all tasks found, with the nearest rows as rows of the input."""
@@ -368,10 +372,14 @@ class Reference:
 
     @cached_property
     def _typical(self) -> dict[int | None, Typical]:
-        """What `attributed` returns as that, once it is known, by group; None: of all."""
+        """What `attributed` returns as that, once it is known, by group; None: of all.
+
+        A call reads this once: threads that are the first at the same time may each get a
+        dict of their own, of which one stays.
+        """
         return {}
 
-    def _searched_in(self, rows: da.Array) -> tuple[JoinInputs, int]:
+    def _searched_in(self, rows: da.Array | NDArray[Any]) -> tuple[JoinInputs, int]:
         """Return the blocks to search exactly, kept, and how many tasks share a chunk."""
         if isinstance(rows, np.ndarray):
             return self._direct(), 1
@@ -437,7 +445,7 @@ class Reference:
         0 where this process does not have the blocks in memory.
         """
         needed = [self.blocks] if self.graph is None else [self.blocks, self.graph]
-        return MIN_TASK_ROWS if all(of.local_values() for of in needed) else 0
+        return MIN_TASK_ROWS if all(of.are_local for of in needed) else 0
 
     def _direct(self, statistic: Statistic | None = None, weight: Any = None) -> JoinInputs:
         """Return the same as `_searched`, exactly, as values of this process."""

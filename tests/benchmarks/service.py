@@ -28,7 +28,7 @@ N_ROWS, N_THREADS = (1, 10, 100), (1, 8)
 
 
 def seconds_of(call: Callable[[], Any], n_calls: int) -> list[float]:
-    """Return what each of some calls takes, one after the other."""
+    """Return the seconds of each of some calls, one after the other."""
     seconds = []
     for _ in range(n_calls):
         began = time.perf_counter()

@@ -66,12 +66,12 @@ class FinalError(Exception):
 
 @pytest.fixture
 def recipe(monkeypatch):
-    """The module of the recipe; `given` of it has the arguments of the decorators."""
-    given = {}
+    """The module of the recipe; `arguments` of it has the arguments of the decorators."""
+    of_decorators = {}
 
     def decorator(name):
         def decorate(**arguments):
-            given[name] = arguments
+            of_decorators[name] = arguments
             return lambda function: function if name == "task" else (lambda: None)
 
         return decorate
@@ -86,14 +86,14 @@ def recipe(monkeypatch):
     spec = importlib.util.spec_from_file_location("lpe_nightly", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.given = given
+    module.arguments = of_decorators
     return module
 
 
 def test_score__does_a_day_once(recipe, job):
     done = recipe.score(SimpleNamespace(logical_date=DAY))
 
-    assert done.keys() == {"flagged", "drift"}
+    assert done.keys() == {"flagged", "drift", "refit"}
     assert (job / "out" / "2026-11-20" / "_summary.json").exists()
     by_hand = SimpleNamespace(logical_date=None, run_after=DAY)
     assert recipe.score(by_hand) == "nothing to do"
@@ -120,9 +120,9 @@ def test_score__tries_again_what_may_pass(recipe, monkeypatch, error, raised):
 
 
 def test_dag__does_one_day_at_a_time_and_tries_again(recipe):
-    assert recipe.given["dag"]["max_active_runs"] == 1
-    assert recipe.given["dag"]["catchup"] is False
-    assert recipe.given["task"]["retries"] == 8
+    assert recipe.arguments["dag"]["max_active_runs"] == 1
+    assert recipe.arguments["dag"]["catchup"] is False
+    assert recipe.arguments["task"]["retries"] == 8
 
 
 # In Airflow
@@ -158,10 +158,10 @@ def airflow(job):
 
 @pytest.mark.timeout(600)
 def test_airflow__does_the_day_of_its_run(airflow, job):
-    code, said = airflow("dags", "test", "lpe_nightly", "2026-11-20")
+    code, output = airflow("dags", "test", "lpe_nightly", "2026-11-20")
 
-    assert code == 0, said
-    assert "state=success" in said
+    assert code == 0, output
+    assert "state=success" in output
     assert (job / "out" / "2026-11-20" / "_summary.json").exists()
 
 
@@ -169,12 +169,12 @@ def test_airflow__does_the_day_of_its_run(airflow, job):
 def test_airflow__tries_again_nothing_that_is_final(airflow, job):
     (job / "job.toml").write_text("[score]\n")
 
-    code, said = airflow("dags", "test", "lpe_nightly", "2026-11-20")
+    code, output = airflow("dags", "test", "lpe_nightly", "2026-11-20")
 
     assert code != 0
-    assert "AirflowFailException: ValueError" in said
-    assert "new_state=failed" in said
-    assert not re.search("up_for_retry", said)
+    assert "AirflowFailException: ValueError" in output
+    assert "new_state=failed" in output
+    assert not re.search("up_for_retry", output)
 
 
 @pytest.mark.timeout(600)
@@ -187,9 +187,9 @@ def test_airflow__resumes_in_its_next_try(airflow, job):
     assert line in text
     path.write_text(text.replace(line, FAIL_ONCE))
 
-    code, said = airflow("dags", "test", "lpe_nightly", "2026-11-20")
+    code, output = airflow("dags", "test", "lpe_nightly", "2026-11-20")
 
-    assert code == 0, said
+    assert code == 0, output
     assert (job / "failed").exists()
-    assert "1 of 2 parts exist already" in said
+    assert "1 of 2 parts exist already" in output
     assert (job / "out" / "2026-11-20" / "_summary.json").exists()

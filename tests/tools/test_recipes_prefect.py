@@ -5,6 +5,7 @@ Needs ``pip install prefect``, which is in none of the project's extras.
 
 import datetime
 import importlib.util
+import time
 
 import dask
 import numpy as np
@@ -15,7 +16,11 @@ from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.parts import PartFolder
 from recipes import CLUSTER
 
-prefect = pytest.importorskip("prefect")
+pytest.importorskip("prefect")
+
+from prefect import get_client
+from prefect.flow_engine import run_flow
+from prefect.states import Scheduled
 
 DAY = datetime.date(2026, 11, 20)
 
@@ -55,6 +60,16 @@ def recipe(tmp_path, monkeypatch):
         yield module
 
 
+@pytest.fixture
+def time_zone(monkeypatch):
+    """That of this process is one where a day begins at 11:00 UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Pacific/Auckland")
+        time.tzset()
+        yield
+    time.tzset()
+
+
 def failing(monkeypatch, error, times):
     """Let the parts fail that are begun at these times, and return the numbers of all."""
     whole, begun = PartFolder.publish, []
@@ -72,9 +87,31 @@ def failing(monkeypatch, error, times):
 def test_flow__does_a_day_once(recipe, tmp_path):
     done = recipe.lpe_nightly(DAY)
 
-    assert done.keys() == {"flagged", "drift"}
+    assert done.keys() == {"flagged", "drift", "refit"}
     assert (tmp_path / "out" / str(DAY) / "_summary.json").exists()
     assert recipe.lpe_nightly(DAY) == "nothing to do"
+
+
+def test_flow__does_the_day_of_its_schedule(recipe, tmp_path, time_zone):
+    """Also where the run starts days late; the time zone is that of the process."""
+    scheduled = Scheduled(
+        scheduled_time=datetime.datetime(2026, 11, 19, 17, tzinfo=datetime.UTC)
+    )
+    with get_client(sync_client=True) as client:
+        flow_run = client.create_flow_run(recipe.lpe_nightly, state=scheduled)
+
+    run_flow(recipe.lpe_nightly, flow_run=flow_run)
+
+    assert (tmp_path / "out" / str(DAY) / "_summary.json").exists()
+
+
+def test_flow__has_the_outcome_of_a_refit_in_its_result(recipe, monkeypatch):
+    summary = {"flagged": 3, "drift": {"text": "drift"}, "refit": {"outcome": "rejected"}}
+    monkeypatch.setattr(recipe.lpe_dask, "run", lambda job, date: summary)
+
+    done = recipe.lpe_nightly(DAY)
+
+    assert done == {"flagged": 3, "drift": "drift", "refit": "rejected"}
 
 
 def test_flow__resumes_in_its_next_try(recipe, monkeypatch, tmp_path):

@@ -143,8 +143,12 @@ class Blocks:
 
         None where they are elsewhere.
         """
-        values = self._values
-        return None if self._in_spool or not values else [held.value for held in values]
+        return [held.value for held in self._values] if self.are_local else None
+
+    @property
+    def are_local(self) -> bool:
+        """Whether they are in the memory of this process."""
+        return bool(self._values) and not self._in_spool
 
     def is_available(self) -> bool:
         """Return whether the active scheduler finds them."""

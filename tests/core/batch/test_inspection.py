@@ -127,6 +127,41 @@ def test_inspect__names_some_of_many_columns(tmp_path):
     assert line.endswith("18, 19, and 10 more")
 
 
+def test_inspect__keeps_names_on_their_lines(tmp_path):
+    rng = np.random.default_rng(0)
+    names = ["a\nchecksum     00", "b\x1b[2J\u2028c", "d" * 50]
+    table = pd.DataFrame(rng.standard_normal((40, 3)), columns=names)
+    table["s\npromises " + "e" * 50] = 1
+    LPE(3, by=[table.columns[-1]]).fit(table).save(tmp_path / "model")
+
+    lines = invoke("inspect", tmp_path / "model").stdout.splitlines()
+
+    first = [line.split()[0] for line in lines if not line.startswith(" ")]
+    assert first.count("checksum") == first.count("promises") == 1
+    of = {line.split()[0]: line for line in lines}
+    assert of["columns"] == f"columns      a checksum 00, b?[2J c, {'d' * 39}…"
+    assert of["groups"].startswith(f"groups       1 by s promises {'e' * 28}…, of 40 to")
+
+
+def test_inspect__shortens_values_of_arguments_but_in_json(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((300, 100))
+    w = np.linspace(1, 2, 100).tolist()
+    model = LPE(3, metric_params={"w": w}, random_state=5).fit(rows)
+    model.save(tmp_path / "model")
+
+    (line,) = (
+        line
+        for line in invoke("inspect", tmp_path / "model").stdout.splitlines()
+        if line.startswith("arguments")
+    )
+
+    assert "metric_params={'w': [1.0, 1.01" in line
+    assert line.endswith("…, random_state=5")
+    assert len(line) < 120
+    content = content_of(tmp_path / "model")
+    assert content["parameters"]["metric_params"] == {"w": w}
+
+
 def test_inspect__reads_no_blocks(model, monkeypatch):
     read = []
     content = StoredFile._content
@@ -138,6 +173,17 @@ def test_inspect__reads_no_blocks(model, monkeypatch):
 
     assert read
     assert [url for url in read if "/block-" in url] == []
+
+
+def test_inspect__may_be_tried_later_if_a_storage_fails(model, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise ConnectionError("reset by peer")
+
+    monkeypatch.setattr("lpe_dask.storage.folder.read_regular", refuse)
+    done = invoke("inspect", "model")
+
+    assert done.exit_code == 75
+    assert "reset by peer" in done.stderr
 
 
 def remove_a_block():

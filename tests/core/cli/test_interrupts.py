@@ -57,11 +57,14 @@ def test_signals_raised__as_an_exception_and_once(monkeypatch, number, raised):
 
 
 def test_signals_raised__also_soon_after_a_deadline_as_the_next_day_has_its_own():
+    def end(name):
+        interrupt_main(DeadlineTimeout(name))
+        time.sleep(0.5)
+
     with signals_as_exceptions():
         for name in ("first day", "second day"):
             with pytest.raises(DeadlineTimeout, match=name):
-                interrupt_main(DeadlineTimeout(name))
-                time.sleep(0.5)
+                end(name)
         with pytest.raises(KeyboardInterrupt) as ended:
             send(signal.SIGINT)
 

@@ -14,6 +14,7 @@ from dask.highlevelgraph import HighLevelGraph
 import lpe_dask
 from forking import in_fork
 from lpe_dask import LPE
+from lpe_dask.search import Reference
 from lpe_dask.search.memory import MemoryEstimate
 from problems import ESTIMATORS, lattice
 
@@ -178,6 +179,32 @@ def test_loaded_model__reads_its_blocks_once(name, tmp_path, counts):
     np.testing.assert_array_equal(first, expected)
     np.testing.assert_array_equal(second, expected)
     assert not any(counts.values())
+
+
+@pytest.mark.parametrize("name", ["categories", "groups", "pool"])
+def test_loaded_model__is_read_by_an_explanation_of_one_row(name, tmp_path, counts):
+    """Also what that row does not need: the pool, or the rows beside it."""
+    model, new = fitted(name)
+    rows = some(new, 0, 50)
+    expected = model.explain(rows)
+    model.save(tmp_path / "model")
+    loaded = lpe_dask.load(tmp_path / "model")
+    loaded.explain(rows[:1])
+    counts.update(dict.fromkeys(counts, 0))
+
+    pd.testing.assert_frame_equal(loaded.explain(rows), expected, check_exact=True)
+    loaded.score_samples(rows)
+    assert not any(counts.values())
+
+
+@pytest.mark.parametrize("name", ["categories", "groups"])
+def test_explain__does_not_need_what_another_thread_keeps(name, monkeypatch):
+    """Two threads that are the first may each begin to keep what is typical."""
+    model, new = fitted(name)
+    expected = model.explain(new[:5])
+    monkeypatch.setattr(Reference, "_typical", property(lambda reference: {}))
+
+    pd.testing.assert_frame_equal(model.explain(new[:5]), expected, check_exact=True)
 
 
 def test_spooled_model__is_read_by_tasks(tmp_path, monkeypatch, counts):

@@ -5,9 +5,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from indexes import right_lists
 from lpe_dask import LPE
+from lpe_dask.kernels import nn_descent
+from lpe_dask.model.certificate import Certificate
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.promises import promises_of
+from lpe_dask.search import Approximation
 
 ROWS = np.random.default_rng(0).standard_normal((600, 2))
 
@@ -23,7 +27,7 @@ def promises(rows=ROWS, **arguments):
     return {promise.name: promise for promise in promises_of(fitted_of(model))}
 
 
-AVERAGE = "false alarms on average"
+AVERAGE, THIS_SET = "false alarms on average", "false alarms of this set"
 
 
 @pytest.mark.parametrize(
@@ -51,6 +55,24 @@ def test_rate_on_average(arguments, state, bound):
     assert promise.number == (None if bound is None else pytest.approx(bound))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "conditions"),
+    [
+        (
+            {"calibration": "loo"},
+            ", or a tenth above: variances are learned from 600 rows, an",
+        ),
+        ({"calibration": "split"}, ", for many rows: variances are learned from 600 rows"),
+        (
+            {"calibration": "loo", "metric": "geodesic"},
+            ", along a directed graph: variances are learned from 600 rows",
+        ),
+    ],
+)
+def test_rate_on_average__names_each_condition(arguments, conditions):
+    assert conditions in promises(scale="standard", **arguments)[AVERAGE].text
+
+
 def test_rate_on_average__bounds_that_of_other_rows():
     rng, alpha = np.random.default_rng(1), 0.1
     promise = promises(calibration="conformal", alpha=alpha)[AVERAGE]
@@ -71,13 +93,28 @@ def test_few_rows_to_learn_from__are_counted():
 
 
 def test_confidence__is_a_promise_for_this_set():
-    sure = promises(calibration="conformal", alpha=0.05, confidence=0.95)
-    unsure = promises(calibration="conformal", alpha=0.05)
+    bounded = promises(calibration="conformal", alpha=0.05, confidence=0.95)
+    average = promises(calibration="conformal", alpha=0.05)
 
-    assert sure["false alarms of this set"].state == "holds"
-    assert sure["false alarms of this set"].number == 0.05
-    assert unsure["false alarms of this set"].state == "no"
-    assert sure[AVERAGE].number < unsure[AVERAGE].number
+    assert bounded[THIS_SET].state == "holds"
+    assert bounded[THIS_SET].number == 0.05
+    assert average[THIS_SET].state == "no"
+    assert bounded[AVERAGE].number < average[AVERAGE].number
+
+
+@pytest.mark.parametrize(
+    ("calibration", "remedy"),
+    [
+        ("conformal", "by about 0.013 (confidence= would bound it)"),
+        ("loo", "by at least about 0.0089 (confidence= with calibration='conformal' would"),
+        (
+            "split",
+            "by at least about 0.013 (confidence= with calibration='conformal' would",
+        ),
+    ],
+)
+def test_rate_of_this_set__without_confidence(calibration, remedy):
+    assert remedy in promises(calibration=calibration)[THIS_SET].text
 
 
 @pytest.mark.filterwarnings("ignore:no row can be flagged")
@@ -117,11 +154,46 @@ def test_calibration_sample__is_named_where_there_is_one():
 def test_groups__have_a_rate_each_or_together():
     rng = np.random.default_rng(0)
     table = pd.DataFrame(ROWS, columns=["x", "y"]).assign(site=rng.choice(["a", "b"], 600))
-    given = {"rows": table, "by": ["site"], "calibration": "conformal"}
+    of_groups = {"rows": table, "by": ["site"], "calibration": "conformal"}
 
-    assert "in each group" in promises(**given)[AVERAGE].text
-    together = promises(**given, own=("scale",), scale="standard")[AVERAGE].text
+    assert "in each group" in promises(**of_groups)[AVERAGE].text
+    assert "in each group" in promises(**of_groups, confidence=0.9)[THIS_SET].text
+    together = promises(**of_groups, own=("scale",), scale="standard")[AVERAGE].text
     assert "if groups are as frequent as among nominal rows" in together
     table.loc[:2, "site"] = "c"
-    pooled = promises(**given, small_groups="pool")[AVERAGE].text
-    assert "nothing is promised for small and unknown groups" in pooled
+    pooled = promises(**of_groups, small_groups="pool")[AVERAGE].text
+    assert pooled.endswith(
+        "in each group; nothing is promised for small and unknown groups"
+    )
+    split = promises(**of_groups | {"calibration": "split"}, small_groups="pool")[AVERAGE]
+    assert "in each group, for many rows; nothing is promised for small" in split.text
+
+
+def test_groups__of_which_the_largest_can_flag():
+    table = pd.DataFrame(ROWS, columns=["x", "y"]).assign(
+        site=np.repeat([0, 1], [500, 100])
+    )
+    arguments = {"rows": table, "by": ["site"], "calibration": "conformal"}
+
+    promise = promises(**arguments, alpha=0.03)["can flag"]
+
+    assert "with 250 calibration rows in the largest group, an alpha of" in promise.text
+    assert "in the largest group" not in promises()["can flag"].text
+
+
+def test_neighbors__of_an_approximate_search_may_be_missed(monkeypatch):
+    """Also where all nominal rows were measured exactly, being few."""
+    assert promises()["neighbors"].state == "holds"
+    monkeypatch.setattr(nn_descent, "neighbor_lists", right_lists)
+
+    arguments = {"algorithm": "nn_descent", "calibration": "loo", "calibration_size": 50}
+    few = promises(ROWS[:150], **arguments)["neighbors"]
+    monkeypatch.setattr(Approximation, "AUDITED_ROWS", 20)
+    monkeypatch.setattr(Certificate, "check", lambda of: None)  # of so few it fails
+    many = promises(ROWS[:150], **arguments)["neighbors"]
+
+    assert few.state == "about"
+    assert few.number is None
+    assert "larger ones of more than 3,000 new rows may be off" in few.text
+    assert "of the nominal rows, with probability 1 - 0.0001" in many.text
+    assert many.number > 0
