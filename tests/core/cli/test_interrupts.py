@@ -20,15 +20,6 @@ from lpe_dask.cli.interrupts import (
 )
 
 
-@pytest.fixture(autouse=True)
-def handlers():
-    """Let signals interrupt, also where a shell runs the tests in the background."""
-    before = [signal.signal(number, signal.default_int_handler) for number in SIGNALS]
-    yield
-    for number, handler in zip(SIGNALS, before, strict=True):
-        signal.signal(number, handler)
-
-
 def send(number):
     os.kill(os.getpid(), number)
     time.sleep(0.01)
