@@ -110,7 +110,8 @@ def placed(text, places):
 
 def copy_recipes(folder, places):
     """Copy cluster/ into a folder, with other names of places in its files."""
-    shutil.copytree(CLUSTER, folder / "cluster")
+    compiled = shutil.ignore_patterns("__pycache__")  # of recipes that tests import
+    shutil.copytree(CLUSTER, folder / "cluster", ignore=compiled)
     for path in (folder / "cluster").rglob("*"):
         if path.is_file():
             path.write_text(placed(path.read_text(), places))
