@@ -56,6 +56,13 @@ ELSEWHERE = {
     ".ci/run": ".ci/run",
     ".venv/bin/pre-commit install": "tests/core/test_readme.py",
     ".venv/bin/python tests/saved_models.py": "tests/core/model/test_saved_models.py",
+    "lpe-dask inspect benign": "tests/core/batch/test_inspection.py",
+    "lpe-dask run job.toml --date 2026-11-01..2026-11-10": (
+        "tests/core/cli/test_backfill.py"
+    ),
+    "lpe-dask run jobs/nightly-scoring.toml --date 2026-11-01..2026-11-10 --keep-going": (
+        "tests/core/cli/test_backfill.py"
+    ),
 }
 
 #: How a command begins, where it stands within a sentence.
