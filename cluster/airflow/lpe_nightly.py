@@ -21,7 +21,7 @@ FINAL = (
 
 @task(retries=8, retry_delay=timedelta(minutes=1), execution_timeout=timedelta(hours=12))
 def score(dag_run=None):
-    """Run the job for its day, or what is missing of that; return what others ask for."""
+    """Run the job for its day, or what is missing of that, and return what to look at."""
     import lpe_dask  # not whenever Airflow reads this file
 
     day = (dag_run.logical_date or dag_run.run_after).date()

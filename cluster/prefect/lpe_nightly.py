@@ -37,7 +37,7 @@ def may_pass(_task, _run, state):
     cache_policy=NO_CACHE,  # whether there is something to do is for lpe_dask to say
 )
 def score(job, day):
-    """Run a job for a day, or what is missing of that; return what others ask for."""
+    """Run a job for a day, or what is missing of that, and return what to look at."""
     with workers():
         summary = lpe_dask.run(job, date=day)
     if summary is None:

@@ -438,7 +438,7 @@ class Job(Section):
     cluster : ClusterSection, optional
         None: this process for what it does in seconds, else workers of this machine.
     notify : NotifySection, optional
-        Whom `lpe-dask run` tells of anomalies, drift and failures.
+        The command for anomalies, drift and failures, of `lpe-dask run`.
     csv : CsvOptions, optional
         How CSV files of the job are read.
     path : str

@@ -220,7 +220,10 @@ def _prepare_with_policy(
         raise
     except (OSError, ValueError, TypeError) as error:
         fit, obstacle = None, short_message(error)
-        logger.warning("the model could not be fitted again: %s", obstacle)
+        logger.warning(
+            "the model at %s goes on, as none can be fitted from the nominal rows: %s",
+            redact(job.model.path), obstacle,
+        )  # fmt: skip
     if fit is not None and model.source != fit.source:
         _check_parameters_match(model, job, fit)
     scoring = prepare_scoring(job, data, fit, model, existing)

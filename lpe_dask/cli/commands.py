@@ -277,8 +277,8 @@ def inspect(path: str, as_json: bool, debug: bool) -> None:
     with exit_codes(debug):
         from lpe_dask.batch import inspect_model
 
-        found = inspect_model(path)
-        echo(json.dumps(found.content, indent=1) if as_json else found)
+        inspection = inspect_model(path)
+        echo(json.dumps(inspection.content, indent=1) if as_json else inspection)
 
 
 @cli.command(name="compile")

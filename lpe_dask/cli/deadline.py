@@ -67,7 +67,7 @@ class Deadline:
 
     @property
     def text(self) -> str:
-        """What is asked for, as part of a sentence."""
+        """The limit, as part of a sentence."""
         limit = timedelta(seconds=self.seconds)
         return f"is to be done within {limit} of its start (--finish-within)"
 

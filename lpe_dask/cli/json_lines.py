@@ -3,7 +3,7 @@
     log records, warnings, text that libraries print
         --> {"time": ..., "level": ..., "event": ..., "run": ..., "fields": {...}}
 
-Libraries for this (python-json-logger, structlog) would be told each key, and how to mask:
+Libraries for this (python-json-logger, structlog) would need each key, and how to mask:
 no fewer lines than are here.
 """
 

@@ -95,8 +95,8 @@ class Failure:
         if isinstance(error, KeyboardInterrupt):
             return cls(INTERRUPTED, "Interrupted.")
         # A job file may have several problems, with a line for each.
-        said = " ".join([str(error), *getattr(error, "__notes__", [])])
-        text = "\n".join(" ".join(line.split()) for line in said.splitlines())
+        message = " ".join([str(error), *getattr(error, "__notes__", [])])
+        text = "\n".join(" ".join(line.split()) for line in message.splitlines())
         is_refused = isinstance(error, _REFUSALS)
         if not is_refused and not isinstance(error, RuntimeError):
             text = f"{type(error).__name__}: {text} (--debug shows where)"

@@ -54,7 +54,7 @@ _PASSING_NAMES = {
 #: HTTP statuses of a storage that does not know whoever asks, or does not let them.
 _REFUSALS = {401, 403}
 
-#: Errors of libraries that find no keys, or are told that they are wrong.
+#: Errors of libraries that find no keys, or whose keys are refused.
 _REFUSAL_NAMES = {
     "ClientAuthenticationError", "CredentialRetrievalError", "DefaultCredentialsError",
     "NoAuthTokenError", "NoCredentialsError", "PartialCredentialsError", "RefreshError",
