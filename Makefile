@@ -17,6 +17,7 @@ BIN := $(VENV)/bin
 PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
+SITE := $(VENV)/.site
 
 OLDEST ?= .venv-oldest
 OLDEST_PYTHON ?= $(shell sed -n 's/^requires-python = ">=\(.*\)"/python\1/p' pyproject.toml)
@@ -29,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-full test-tools test-thorough test-oldest lifetimes chaos coverage \
-	lint bench finding paper false-alarms promises faults soak clean
+	lint docs docs-check bench finding paper false-alarms promises faults soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
@@ -62,7 +63,7 @@ test-oldest: $(OLDEST)/.ready ## run test and test-full with the oldest Python a
 lifetimes: $(READY) ## lose workers in every way there is, for an hour
 	$(BIN)/python -m pytest -m lifetimes --timeout 3600 tests/system $(ARGS)
 
-# An hour for all of it; ARGS="--runs 5" does fewer. docs/reliability.md names the faults. Some
+# An hour for all of it; ARGS="--runs 5" does fewer. docs/explanation/reliability.md names the faults. Some
 # need nftables and iproute2; nothing needs root.
 chaos: $(READY) ## do faults to a cluster while a job runs on it, and check what comes out
 	PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
@@ -84,9 +85,10 @@ finding: $(READY) ## find anomalies in public tables, beside other libraries
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.finding $(ARGS)
 
 # The data come from OpenML, or with make paper ARGS="--data FOLDER" from files. Some minutes.
-paper: $(READY) ## repeat the paper's experiments and write docs/paper.md from them
+paper: $(READY) ## repeat the paper's experiments and write docs/explanation/paper.md from them
 	PYTHONPATH=docs $(BIN)/python -m paper build/paper $(ARGS)
-	cp build/paper/paper.csv build/paper/paper.md docs
+	cp build/paper/paper.md docs/explanation
+	cp build/paper/paper.csv docs/paper
 
 # Hours for all of it; ARGS="--rows 50,100 --draws 200000" does a part, or more often.
 false-alarms: $(READY) ## simulate false alarms where scale or metric are learned
@@ -113,8 +115,18 @@ lint: $(READY) ## check format, style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Into build/site, without the network. What examples and API pages are made into is in docs.
+docs: $(SITE) ## build the site of the project, its examples too
+	rm -rf build/site
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
+
+docs-check: docs $(READY) ## check spelling, links, pages and all examples of the site
+	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md cluster docs jobs lpe_dask
+	$(BIN)/$(PYTEST) -m "$(IN_MINUTES)" tests/docs tests/core/test_readme.py $(ARGS)
+
 clean: ## remove the environment and everything that can be made again
 	rm -rf $(VENV) $(OLDEST) build dist lpe_dask.egg-info .coverage .hypothesis
+	rm -rf docs/gallery docs/reference/backreferences docs/reference/generated
 	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find docs lpe_dask tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -127,6 +139,10 @@ $(INSTALLED): pyproject.toml
 
 $(READY): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+$(SITE): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
 	touch $@
 
 # Every bound of pyproject.toml as the one version allowed: where bounds contradict each other,

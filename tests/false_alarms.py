@@ -5,7 +5,7 @@
 For each number of rows and columns, kind of rows, and what is learned: the share of new
 rows with p <= alpha for "loo" and for "conformal", over what is promised, with standard
 errors over nominal sets; and what "auto" takes. `make false-alarms` runs all of it, which
-takes hours, and prints what docs/calibration.md says.
+takes hours, and prints what docs/guide/calibration.md says.
 """
 
 import argparse

@@ -16,7 +16,7 @@ if __name__ == "__main__":  # workers of Dask import this file
     threads = int(os.environ["SLURM_CPUS_PER_TASK"])
     # The tenth that is left is for the nanny, which restarts a worker near its limit.
     memory = int(os.environ["SLURM_MEM_PER_CPU"]) * threads * 9 // 10
-    # Memory that workers keep, see docs/cluster.md.
+    # Memory that workers keep, see docs/guide/cluster.md.
     os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "33554432")
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "16777216")
     interface = {"interface": os.environ.get("LPE_INTERFACE")}

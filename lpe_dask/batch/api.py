@@ -150,7 +150,7 @@ def score_files(
         "secret": ...}``, with which all URLs of the call open, that of the spool too, here
         and on workers; paths of this machine need none. Those under the name of a protocol,
         such as ``{"s3": {...}}``, are for its URLs alone. They are in no output, message or
-        key of a task; see ``docs/security.md``.
+        key of a task; see ``docs/explanation/security.md``.
     **arguments
         Of `LPE`; none with ``model``. The columns in ``by`` are read besides ``columns``.
 

@@ -71,7 +71,7 @@ class LPE(OutlierMixin, BaseEstimator):
     anomalous. Epsilon-LPE (``graph="radius"``) compares how many nominal rows lie within a
     radius instead. Distances are exact, in float64: the numbers do not depend on chunks,
     scheduler or workers. Which scale, K, aggregation and weights find most is a matter of
-    the table: docs/choosing.md helps to choose.
+    the table: docs/guide/choosing.md helps to choose.
 
     Parameters
     ----------
@@ -102,10 +102,10 @@ class LPE(OutlierMixin, BaseEstimator):
         p-values then come out somewhat too large for K several times K'. ``"union"`` has
         edges in both directions, as Isomap does, but then nominal rows have more edges than
         new ones, and p-values come out too small: it takes ``calibration="conformal"``,
-        which is right for both (docs/geodesic.md).
+        which is right for both (docs/explanation/geodesic.md).
     scale : {None, "minmax", "standard", "quantile", "minmax+quantile"}, default=None
         Learned from the nominal rows: start with "standard", unless all columns have the
-        same unit (docs/choosing.md). "minmax" and "standard" multiply squared differences
+        same unit (docs/guide/choosing.md). "minmax" and "standard" multiply squared differences
         by ``1 / (max - min)**2`` or ``1 / variance``, rounded to 24 significant bits, so
         that differences tie as they do unscaled; before a Mahalanobis matrix, rows become
         ``(x - min) / (max - min)`` or ``(x - mean) / std``. "quantile" takes x to the share
@@ -137,7 +137,7 @@ class LPE(OutlierMixin, BaseEstimator):
         and misses some, which may pay for many rows of many columns: calibration statistics
         are exact, 20,000 of them unless ``calibration_size`` says otherwise; so are
         p-values up to ``recheck``, and all decisions at ``alpha``; other p-values may be
-        too small, which ``certificate_`` bounds (docs/approximate.md).
+        too small, which ``certificate_`` bounds (docs/explanation/approximate.md).
     max_p_error : float, default=0.01
         With "nn_descent": what a p-value may be off. `RuntimeError` where a sample cannot
         certify, with probability 0.9999, that at most 1 % of the rows are off by more.
@@ -156,7 +156,7 @@ class LPE(OutlierMixin, BaseEstimator):
         40 d**1.5 for "mahalanobis"; for several of them their sum), else "conformal", as
         for the "union" graph; a log line says which, and why. "loo" is
         also allowed with fewer rows; a warning says how many more false alarms it raises
-        (docs/calibration.md).
+        (docs/guide/calibration.md).
     calibration_size : int, optional
         m, how many nominal rows are measured, drawn at random: measuring them takes a time
         proportional to m. With "loo" p-values differ from those with all rows by at most
@@ -177,7 +177,7 @@ class LPE(OutlierMixin, BaseEstimator):
         a level of its own. Rows with inf have no p-value, and are an error among nominal
         ones. With the Euclidean metric and exact algorithms only, without the rule for
         ``radius``. Medians count as learned, also where no nominal row has a gap
-        (docs/choosing.md).
+        (docs/guide/choosing.md).
     by : list, optional
         Columns whose values divide rows into groups, each with a normal of its own: names,
         or positions for an array. Text, categories, booleans, whole numbers or dates, any
@@ -193,7 +193,7 @@ class LPE(OutlierMixin, BaseEstimator):
         "calibration": p-values compare with the rows of the group; what ``calibration``
         promises then holds within each group, whatever the groups of rows are. Without it
         the promise is for a row whose group is drawn as among the nominal rows
-        (docs/calibration.md).
+        (docs/guide/calibration.md).
     small_groups : {"nan", "pool", "error"}, default="nan"
         What to do about rows of groups that no nominal row has, and of small groups: those
         with so few calibration rows m that 1 / (m + 1) is above alpha, without a K-th
@@ -347,7 +347,7 @@ class LPE(OutlierMixin, BaseEstimator):
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
             Nominal rows, numbers or booleans (see ``categorical`` for others); or another
             table in memory that has names, such as a Polars frame, an Arrow table or a dict
-            of columns (docs/input.md); or the path of a Parquet or CSV table, or a list of
+            of columns (docs/guide/input.md); or the path of a Parquet or CSV table, or a list of
             such paths. Masked values are missing. A Dask input is read several
             times, and again where a cluster has lost what was made of it. The model keeps
             what it was given, for `check_calibration` as well, without a copy. An array
@@ -369,7 +369,7 @@ class LPE(OutlierMixin, BaseEstimator):
             ``anomaly_log_density`` that gives no logarithms; for categorical columns that
             are not there, or have too many different values; for more than 256 MiB of rows
             of this process, on a cluster that shares no storage with it; for whole numbers
-            more than 2**53 apart in a column (`docs/choosing.md`).
+            more than 2**53 apart in a column (`docs/guide/choosing.md`).
         TypeError
             For columns that are not numbers, categorical ones of other types than those
             that they may have, or a dask array of an unknown number of
@@ -532,7 +532,7 @@ class LPE(OutlierMixin, BaseEstimator):
             a row that is not measured (see `status`). With "nn_descent" a sample of the
             rows is judged first, for which a Dask input is read once more, so that it has
             to give the same rows, and a frame another time: its p-values are gathered
-            before they get its index (docs/approximate.md).
+            before they get its index (docs/explanation/approximate.md).
 
         Raises
         ------
@@ -542,7 +542,7 @@ class LPE(OutlierMixin, BaseEstimator):
         ValueError
             If ``X`` has other columns than were fitted; with "nn_descent", if a Dask frame
             has other rows when it is read again; on a cluster that shares no storage with
-            this process, if too much would have to be sent (docs/cluster.md).
+            this process, if too much would have to be sent (docs/guide/cluster.md).
         TypeError
             If columns are not numbers, or categorical ones have values of another type than
             in the nominal rows.
@@ -1105,7 +1105,7 @@ def score(
     csv : dict, optional
         How CSV files at paths are read, such as ``{"separator": ";", "decimal": ","}``:
         separator, decimal, thousands, quote, comment, skip_rows, header, names, na_values,
-        encoding; see ``docs/csv.md``.
+        encoding; see ``docs/guide/csv.md``.
     output : {"p_values", "frame"}, default="p_values"
         "frame": the table of `LPE.score_frame`, by one search as well.
     storage_options : dict, optional

@@ -27,7 +27,7 @@ from lpe_dask.model.lpe_parameters import SCALES
 #: What is learned -> c and the power of d, such that "loo" is right from c * d**power rows
 #: on: at levels from 0.01 it raises at most a tenth more false alarms than where it is
 #: given, for normal and clustered rows and for Student's t with 3 degrees of freedom
-#: (`make false-alarms` measures this; docs/calibration.md has the figures). With a
+#: (`make false-alarms` measures this; docs/guide/calibration.md has the figures). With a
 #: covariance every row is in part measured by itself, more so with more columns. With
 #: quantiles a row at an end of a column is measured as if it were not beyond the others;
 #: of few columns each decides more. Where several are learned, what they add adds up.

@@ -135,7 +135,7 @@ def _client(n_workers: int) -> Any:
 
     from lpe_dask.cli.cluster import kept_memory
 
-    with dask.config.set(kept_memory()):  # as docs/cluster.md says
+    with dask.config.set(kept_memory()):  # as docs/guide/cluster.md says
         cluster = LocalCluster(
             n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
         )

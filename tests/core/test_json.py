@@ -1,4 +1,4 @@
-"""docs/json.md: schemas describe what real runs write, and readers ignore other keys."""
+"""docs/reference/output.md: schemas describe what real runs write, and readers ignore other keys."""
 
 import copy
 import json

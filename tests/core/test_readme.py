@@ -19,7 +19,7 @@ from lpe_dask.cli.commands import cli
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS, ROOT / "jobs" / "README.md"]
 
 #: A page whose commands are run by tests of their own.
@@ -28,7 +28,7 @@ RECIPES = ROOT / "cluster" / "README.md"
 JOBS = sorted((ROOT / "jobs").glob("*.toml"))
 
 #: What blocks may be: a command hides from the tests in no other.
-LANGUAGES = {"console", "cron", "python", "toml"}
+LANGUAGES = {"console", "python", "text", "toml"}
 
 #: Commands that take long, need a network or leave this folder -> what starts them: a make
 #: target, a test, or a script of the project that is run for each change.

@@ -1,4 +1,4 @@
-"""CSV files as people have them: a case of each line of docs/csv.md."""
+"""CSV files as people have them: a case of each line of docs/guide/csv.md."""
 
 import re
 import shlex

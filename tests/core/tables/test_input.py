@@ -1,4 +1,4 @@
-"""Tables in memory as people have them: a case of each line of docs/input.md."""
+"""Tables in memory as people have them: a case of each line of docs/guide/input.md."""
 
 import logging
 import pickle

@@ -1,4 +1,4 @@
-"""Partitions that are not what Dask says: the cases of docs/input_partitions.md."""
+"""Partitions that are not what Dask says: the cases of docs/guide/input_partitions.md."""
 
 import re
 from decimal import Decimal

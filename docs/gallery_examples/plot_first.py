@@ -1,0 +1,10 @@
+"""
+First
+=====
+
+x
+"""
+
+import lpe_dask
+
+print(lpe_dask.LPE())
