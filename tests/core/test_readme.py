@@ -27,7 +27,7 @@ RECIPES = ROOT / "cluster" / "README.md"
 
 JOBS = sorted((ROOT / "jobs").glob("*.toml"))
 
-#: What blocks may be, beside directives such as {toctree}: a command hides from the tests in
+#: What blocks may be, beside directives such as {toctree}: a command hides in
 #: no other.
 LANGUAGES = {"console", "python", "text", "toml"}
 
