@@ -11,7 +11,7 @@ RISK = 1e-6
 
 
 def test_p_values__of_a_sample_are_within_the_band():
-    """All at once, in as many draws of the sample as said; and half the band is too narrow."""
+    """All at once, in as many draws as said; and half the band is too narrow."""
     rng, n_draws, m = np.random.default_rng(0), 200, 50
     nominal, rows = rng.standard_normal((1000, 1)), np.linspace(0, 4, 200)[:, None]
     with dask.config.set(scheduler="sync"):
