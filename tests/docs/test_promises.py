@@ -16,9 +16,6 @@ WITHOUT = {
     "docs/changelog.md": "is the file of the root, of what has changed",
     "docs/coming_from.md": "shows the same task beside other libraries",
     "docs/contributing.md": "is the file of the root, for developers",
-    "docs/guide/basics.md": "has examples, which run, and links",
-    "docs/guide/calibration.md": "explains the promises of the first table",
-    "docs/guide/several_runs.md": "explains the promises of the first table",
     "docs/reference/command_line.md": "is made from the commands",
     "docs/troubleshooting.md": "names causes and remedies that other pages have",
 }
