@@ -75,16 +75,18 @@ def test_run_paper__writes_figures_a_table_and_the_page(tmp_path, monkeypatch):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *figures, "paper.csv", "paper.md"
     ]  # fmt: skip
-    found, stored = map(page.read_table, [tmp_path / "out/paper.csv", DOCS / "paper" / "paper.csv"])
+    found, stored = map(
+        page.read_table, [tmp_path / "out/paper.csv", DOCS / "paper" / "paper.csv"]
+    )
     assert [row["key"] for row in found] == [row["key"] for row in stored]
 
 
 def test_page__is_made_from_the_table_beside_it():
     records = page.read_table(DOCS / "paper" / "paper.csv")
 
-    assert (DOCS / "explanation" / "paper.md").read_text(encoding="utf-8") == page.render(records), (
-        "docs/explanation/paper.md is not what docs/paper/paper.csv gives: run `make paper`"
-    )
+    assert (DOCS / "explanation" / "paper.md").read_text(encoding="utf-8") == page.render(
+        records
+    ), "docs/explanation/paper.md is not what docs/paper/paper.csv gives: run `make paper`"
 
 
 def test_page__has_the_exact_areas():
