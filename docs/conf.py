@@ -3,6 +3,11 @@
 import os
 from pathlib import Path
 
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
+
 import lpe_dask
 
 project = "lpe_dask"
@@ -54,6 +59,7 @@ sphinx_gallery_conf = {
     "reference_url": {"lpe_dask": None},
     "remove_config_comments": True,
     "show_memory": False,
+    "write_computation_times": False,
     "abort_on_example_error": True,
 }
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -70,3 +76,19 @@ html_theme_options = {
 }
 html_copy_source = html_show_sourcelink = False
 html_extra_path = ["schemas"]
+html_math_renderer = "mathml"
+
+
+def setup(app: Sphinx) -> None:
+    """Write formulas as MathML, which browsers show without a script from elsewhere."""
+    app.add_html_math_renderer("mathml", (_inline_formula, None), (_formula, None))
+
+
+def _inline_formula(translator: HTML5Translator, node: nodes.math) -> None:
+    translator.body.append(tex2mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def _formula(translator: HTML5Translator, node: nodes.math_block) -> None:
+    translator.body.append(tex2mathml(node.astext(), as_block=True))
+    raise nodes.SkipNode

@@ -105,9 +105,9 @@ class LPE(OutlierMixin, BaseEstimator):
         which is right for both (docs/explanation/geodesic.md).
     scale : {None, "minmax", "standard", "quantile", "minmax+quantile"}, default=None
         Learned from the nominal rows: start with "standard", unless all columns have the
-        same unit (docs/guide/choosing.md). "minmax" and "standard" multiply squared differences
-        by ``1 / (max - min)**2`` or ``1 / variance``, rounded to 24 significant bits, so
-        that differences tie as they do unscaled; before a Mahalanobis matrix, rows become
+        same unit (docs/guide/choosing.md). "minmax" and "standard" multiply squared
+        differences by ``1 / (max - min)**2`` or ``1 / variance``, rounded to 24
+        significant bits, so that differences tie as they do unscaled; before a Mahalanobis matrix, rows become
         ``(x - min) / (max - min)`` or ``(x - mean) / std``. "quantile" takes x to the share
         of nominal rows below it and half of the share that equals it, before differences
         are taken. That is linear between at most 1,000 of their values and beyond their
@@ -177,7 +177,7 @@ class LPE(OutlierMixin, BaseEstimator):
         a level of its own. Rows with inf have no p-value, and are an error among nominal
         ones. With the Euclidean metric and exact algorithms only, without the rule for
         ``radius``. Medians count as learned, also where no nominal row has a gap
-        (docs/guide/choosing.md).
+        (docs/guide/missing_values.md).
     by : list, optional
         Columns whose values divide rows into groups, each with a normal of its own: names,
         or positions for an array. Text, categories, booleans, whole numbers or dates, any
@@ -347,8 +347,8 @@ class LPE(OutlierMixin, BaseEstimator):
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
             Nominal rows, numbers or booleans (see ``categorical`` for others); or another
             table in memory that has names, such as a Polars frame, an Arrow table or a dict
-            of columns (docs/guide/input.md); or the path of a Parquet or CSV table, or a list of
-            such paths. Masked values are missing. A Dask input is read several
+            of columns (docs/guide/input.md); or the path of a Parquet or CSV table, or a
+            list of such paths. Masked values are missing. A Dask input is read several
             times, and again where a cluster has lost what was made of it. The model keeps
             what it was given, for `check_calibration` as well, without a copy. An array
             that was fitted on a cluster, or of which not all rows are calibration rows,
@@ -369,7 +369,7 @@ class LPE(OutlierMixin, BaseEstimator):
             ``anomaly_log_density`` that gives no logarithms; for categorical columns that
             are not there, or have too many different values; for more than 256 MiB of rows
             of this process, on a cluster that shares no storage with it; for whole numbers
-            more than 2**53 apart in a column (`docs/guide/choosing.md`).
+            more than 2**53 apart in a column (`docs/guide/large_numbers.md`).
         TypeError
             For columns that are not numbers, categorical ones of other types than those
             that they may have, or a dask array of an unknown number of
