@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import numpydoc.xref
+
 import lpe_dask
 
 project = "lpe_dask"
@@ -19,7 +21,8 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["gallery_examples", "paper"]
+templates_path = ["_templates"]
+exclude_patterns = ["_templates", "gallery_examples", "paper"]
 nitpicky = True
 
 # Markdown, with anchors of headings as on other pages that show it.
@@ -29,13 +32,39 @@ myst_heading_anchors = 4
 # Parameters and types stand in the docstrings; signatures repeat none.
 autodoc_typehints = "none"
 autosummary_generate = True
+add_module_names = False
 numpydoc_show_class_members = False
 default_role = "py:obj"
+
+# Words that are links where docstrings say what a parameter is; all others are left alone.
+numpydoc.xref.DEFAULT_LINKS.clear()
+_RESULTS = {
+    "CalibrationCheck": "lpe_dask.model.calibration_check",
+    "Certificate": "lpe_dask.model.certificate",
+    "Drift": "lpe_dask.monitoring",
+    "Forecast": "lpe_dask.forecast.forecast",
+    "GroupDrift": "lpe_dask.monitoring.result",
+    "GroupsDrift": "lpe_dask.monitoring.result",
+    "NewValues": "lpe_dask.monitoring.result",
+    "RunError": "lpe_dask.batch.errors",
+    "SortedVector": "lpe_dask.storage",
+}
+numpydoc_xref_param_type = True
+numpydoc_xref_ignore = "all"
+numpydoc_xref_aliases = {
+    "Axes": "matplotlib.axes.Axes",
+    "DataFrame": "pandas.DataFrame",
+    "LPE": "lpe_dask.LPE",
+    "Series": "pandas.Series",
+    "ndarray": "numpy.ndarray",
+    **{name: f"{module}.{name}" for name, module in _RESULTS.items()},
+}
 
 # Lists of the few names that pages refer to, so that no build needs the network.
 _INVENTORIES = Path(__file__).parent / "inventories"
 _PROJECTS = {
     "dask": "https://docs.dask.org/en/stable/",
+    "matplotlib": "https://matplotlib.org/stable/",
     "numpy": "https://numpy.org/doc/stable/",
     "pandas": "https://pandas.pydata.org/docs/",
     "sklearn": "https://scikit-learn.org/stable/",
