@@ -1,9 +1,16 @@
 """How Sphinx builds the site: `make docs` writes it to build/site."""
 
 import os
+import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpydoc.xref
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
 
 import lpe_dask
 
@@ -83,6 +90,7 @@ sphinx_gallery_conf = {
     "reference_url": {"lpe_dask": None},
     "remove_config_comments": True,
     "show_memory": False,
+    "write_computation_times": False,
     "abort_on_example_error": True,
 }
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -98,4 +106,48 @@ html_theme_options = {
     "footer_end": [],
 }
 html_copy_source = html_show_sourcelink = False
-html_extra_path = ["schemas"]
+html_math_renderer = "mathml"
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what is done here to the steps of a build."""
+    app.add_html_math_renderer("mathml", (_inline_formula, None), (_formula, None))
+    app.connect("autodoc-process-signature", _without_constructor)
+    app.connect("sphinx-click-process-description", _with_code)
+    app.connect("sphinx-click-process-options", _with_code)
+    app.connect("sphinx-click-process-options", _with_headings)
+    app.connect("build-finished", _publish_schemas)
+
+
+# Formulas are MathML, which browsers show without a script from elsewhere.
+
+
+def _inline_formula(translator: HTML5Translator, node: nodes.math) -> None:
+    translator.body.append(tex2mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def _formula(translator: HTML5Translator, node: nodes.math_block) -> None:
+    translator.body.append(tex2mathml(node.astext(), as_block=True))
+    raise nodes.SkipNode
+
+
+def _without_constructor(
+    app: Sphinx, what: str, name: str, of: Any, options: Any, signature: str, returned: str
+) -> tuple[str, str] | None:
+    """Leave out how a result is made, which no user does."""
+    return ("", "") if name.rpartition(".")[2] in _RESULTS else None
+
+
+def _with_code(app: Sphinx, context: Any, lines: list[str]) -> None:
+    """Show what is between backticks in the help of a command as code."""
+    lines[:] = re.sub(r"`([^`]+)`", r"``\1``", "\n".join(lines)).split("\n")
+
+
+def _with_headings(app: Sphinx, context: Any, lines: list[str]) -> None:
+    """Group the options of a command as its help does."""
+
+
+def _publish_schemas(app: Sphinx, error: Exception | None) -> None:
+    """Put the schemas where editors and programs can refer to them by URL."""
+    shutil.copytree(app.srcdir / "schemas", app.outdir / "schemas", dirs_exist_ok=True)

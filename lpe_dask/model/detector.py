@@ -105,9 +105,9 @@ class LPE(OutlierMixin, BaseEstimator):
         which is right for both (docs/explanation/geodesic.md).
     scale : {None, "minmax", "standard", "quantile", "minmax+quantile"}, default=None
         Learned from the nominal rows: start with "standard", unless all columns have the
-        same unit (docs/guide/choosing.md). "minmax" and "standard" multiply squared differences
-        by ``1 / (max - min)**2`` or ``1 / variance``, rounded to 24 significant bits, so
-        that differences tie as they do unscaled; before a Mahalanobis matrix, rows become
+        same unit (docs/guide/choosing.md). "minmax" and "standard" multiply squared
+        differences by ``1 / (max - min)**2`` or ``1 / variance``, rounded to 24
+        significant bits, so that differences tie as they do unscaled; before a Mahalanobis matrix, rows become
         ``(x - min) / (max - min)`` or ``(x - mean) / std``. "quantile" takes x to the share
         of nominal rows below it and half of the share that equals it, before differences
         are taken. That is linear between at most 1,000 of their values and beyond their
@@ -347,8 +347,8 @@ class LPE(OutlierMixin, BaseEstimator):
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
             Nominal rows, numbers or booleans (see ``categorical`` for others); or another
             table in memory that has names, such as a Polars frame, an Arrow table or a dict
-            of columns (docs/guide/input.md); or the path of a Parquet or CSV table, or a list of
-            such paths. Masked values are missing. A Dask input is read several
+            of columns (docs/guide/input.md); or the path of a Parquet or CSV table, or a
+            list of such paths. Masked values are missing. A Dask input is read several
             times, and again where a cluster has lost what was made of it. The model keeps
             what it was given, for `check_calibration` as well, without a copy. An array
             that was fitted on a cluster, or of which not all rows are calibration rows,

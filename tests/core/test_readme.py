@@ -27,7 +27,8 @@ RECIPES = ROOT / "cluster" / "README.md"
 
 JOBS = sorted((ROOT / "jobs").glob("*.toml"))
 
-#: What blocks may be: a command hides from the tests in no other.
+#: What blocks may be, beside directives such as {toctree}: a command hides in
+#: no other.
 LANGUAGES = {"console", "python", "text", "toml"}
 
 #: Commands that take long, need a network or leave this folder -> what starts them: a make
@@ -130,11 +131,30 @@ def test_python_blocks__print_what_they_say(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", [*PAGES, RECIPES], ids=name_of)
-def test_links__lead_to_files_of_the_project(page):
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+def test_links__lead_to_files_and_headings_of_the_project(page):
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text())
 
-    missing = [link for link in links if not (page.parent / link).exists()]
+    missing = []
+    for path, anchor in links:
+        target = source_of((page.parent / path).resolve()) if path else page
+        if not target.exists() or (anchor and anchor not in anchors_of(target)):
+            missing.append(f"{path}#{anchor}")
     assert missing == []
+
+
+def source_of(target):
+    """The script of an example, whose page `make docs` makes; any other file is itself."""
+    if target.parent != ROOT / "docs" / "gallery":
+        return target
+    name = "GALLERY_HEADER.rst" if target.stem == "index" else f"{target.stem}.py"
+    return ROOT / "docs" / "gallery_examples" / name
+
+
+def anchors_of(page):
+    """The anchors of headings, as pages of Markdown are shown with."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
 @pytest.mark.parametrize("page", [*PAGES, RECIPES], ids=name_of)
@@ -143,7 +163,7 @@ def test_blocks__say_what_they_are(page):
     fences = re.findall(r"^```(.*)$", text, re.MULTILINE)
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
 
-    assert set(fences[::2]) <= LANGUAGES
+    assert {fence for fence in fences[::2] if not fence.startswith("{")} <= LANGUAGES
     assert set(fences[1::2]) <= {""}
     assert not re.search(rf"^ {{4,}}(?:{_PROGRAMS})\b", prose, re.MULTILINE)
 
