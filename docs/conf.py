@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import click
 import numpydoc.xref
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -13,6 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.writers.html5 import HTML5Translator
 
 import lpe_dask
+from lpe_dask.cli.option_groups import option_groups
 
 project = "lpe_dask"
 author = "the lpe_dask developers"
@@ -42,6 +44,7 @@ autosummary_generate = True
 add_module_names = False
 numpydoc_show_class_members = False
 default_role = "py:obj"
+smartquotes = False  # values are copied
 
 # Words that are links where docstrings say what a parameter is; all others are left alone.
 numpydoc.xref.DEFAULT_LINKS.clear()
@@ -112,6 +115,7 @@ html_math_renderer = "mathml"
 def setup(app: Sphinx) -> None:
     """Connect what is done here to the steps of a build."""
     app.add_html_math_renderer("mathml", (_inline_formula, None), (_formula, None))
+    app.connect("autodoc-process-docstring", _with_pages)
     app.connect("autodoc-process-signature", _without_constructor)
     app.connect("sphinx-click-process-description", _with_code)
     app.connect("sphinx-click-process-options", _with_code)
@@ -132,20 +136,46 @@ def _formula(translator: HTML5Translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def _with_pages(
+    app: Sphinx, what: str, name: str, of: Any, options: Any, lines: list[str]
+) -> None:
+    """Link the pages that a docstring names by their paths."""
+    path = re.compile(r"(`*)docs/([\w/]+)\.md\1")
+    lines[:] = [path.sub(r":doc:`/\2`", line) for line in lines]
+
+
 def _without_constructor(
     app: Sphinx, what: str, name: str, of: Any, options: Any, signature: str, returned: str
 ) -> tuple[str, str] | None:
     """Leave out how a result is made, which no user does."""
-    return ("", "") if name.rpartition(".")[2] in _RESULTS else None
+    is_result = name.rpartition(".")[2] in _RESULTS
+    return ("", "") if signature and is_result else None
 
 
 def _with_code(app: Sphinx, context: Any, lines: list[str]) -> None:
-    """Show what is between backticks in the help of a command as code."""
-    lines[:] = re.sub(r"`([^`]+)`", r"``\1``", "\n".join(lines)).split("\n")
+    """Show names and addresses in the help of a command as code."""
+    code = re.compile(r"`([^`]+)`|(?<![\w-])(--[a-z][a-z-]*[a-z]|\w+://[\w.:]*)")
+    for i, line in enumerate(lines):
+        if not line.startswith(".. option::"):
+            line = code.sub(lambda of: f"``{of[1] or of[2]}``", line)
+            lines[i] = line.replace(":options:", ":choices:")
 
 
 def _with_headings(app: Sphinx, context: Any, lines: list[str]) -> None:
-    """Group the options of a command as its help does."""
+    """Group the options of a command, and show their defaults, as its help does."""
+    blocks = re.split(r"^(?=\.\. option:: )", "\n".join(lines), flags=re.MULTILINE)[1:]
+    options = [of for of in context.command.params if isinstance(of, click.Option)]
+    block_of = {of.name: block for of, block in zip(options, blocks, strict=True)}
+    shown = click.Context(context.command, show_default=True)
+    lines.clear()
+    for heading, group in option_groups(context):
+        lines += [f".. rubric:: {heading}", ""] if lines else []
+        for of in group:
+            lines += block_of.get(of.name, "").rstrip().split("\n")
+            if default := of.get_help_extra(shown).get("default"):
+                lines += [] if ":choices:" in lines[-1] else [""]
+                lines += [f"    :default: {default}"]
+            lines += [""]
 
 
 def _publish_schemas(app: Sphinx, error: Exception | None) -> None:

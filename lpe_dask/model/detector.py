@@ -79,6 +79,8 @@ class LPE(OutlierMixin, BaseEstimator):
         K, at least 1 and less than the nominal rows that rows are measured among. None:
         ``round(n**0.4)`` for n rows that new rows are measured among.
     graph : {"knn", "radius"}, default="knn"
+        Whether rows are measured by the distance to K nearest rows, or by how many rows are
+        within a radius.
     radius : float, optional
         Epsilon, at least 0, for ``graph="radius"``, in scaled units; the ball is closed.
         None: ``n**(-3/(5 d)) * sqrt(d / (2 pi e))``, which needs ``scale="minmax"``.
@@ -354,6 +356,7 @@ class LPE(OutlierMixin, BaseEstimator):
             that was fitted on a cluster, or of which not all rows are calibration rows,
             must not be changed; ValueError when it is read again otherwise.
         y : ignored
+            There for pipelines of scikit-learn.
         csv : dict, optional
             How CSV files are read: see `score`.
 
@@ -553,6 +556,7 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+            Rows to measure, as in `statistic`.
         csv : dict, optional
             How CSV files are read: see `score`.
 
@@ -613,6 +617,7 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+            Rows to measure, as in `statistic`.
         csv : dict, optional
             How CSV files are read: see `score`.
 
@@ -672,6 +677,7 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+            Rows to measure, as in `statistic`.
         csv : dict, optional
             How CSV files are read: see `score`.
 
@@ -713,6 +719,7 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+            Rows to measure, as in `statistic`.
         csv : dict, optional
             How CSV files are read: see `score`.
 
@@ -753,6 +760,7 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+            Rows to measure, as in `statistic`.
         csv : dict, optional
             How CSV files are read: see `score`.
 
@@ -1005,7 +1013,9 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : as in `fit`
+            Nominal rows.
         y : ignored
+            There for pipelines of scikit-learn.
         csv : dict, optional
             How CSV files are read: see `score`.
 
