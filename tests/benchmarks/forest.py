@@ -2,10 +2,11 @@
 
     PYTHONPATH=tests python -m benchmarks.forest [--draws 3] [--only made]
 
-Made tables have anomalies of one known kind; public ones are those of `finding` and two that
-scikit-learn has. Nominal rows are fitted, and others judged. "Start" is what an `LPE` begins
-with, ``scale="standard", aggregation="mean", categorical="auto"``; "minmax" the same with
-that scale. The forest has scikit-learn's defaults, and categories one-hot encoded.
+Made tables have anomalies of one known kind; public ones are those of `finding` and two
+that scikit-learn has. Nominal rows are fitted, and others judged. "Start" is what an `LPE`
+begins with, ``scale="standard", aggregation="mean", categorical="auto"``; "minmax" the
+same with that scale. The forest has scikit-learn's defaults, and categories one-hot
+encoded.
 """
 
 from __future__ import annotations
