@@ -19,7 +19,8 @@ from distributed.deploy.ssh import Scheduler, Worker
 
 #: Options of each worker. By default it takes all cores and all memory of its machine.
 WORKER = {}  # for example {"nthreads": 8, "memory_limit": "24GiB"}
-#: Memory that workers keep, see docs/guide/cluster.md. They get Dask's configuration from here.
+#: Memory that workers keep, see docs/guide/cluster.md. They get Dask's configuration from
+#: here.
 ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": 2**25, "MALLOC_MMAP_THRESHOLD_": 2**24}
 #: If this script is killed, the scheduler ends when it was idle for so long.
 SCHEDULER = {"port": 0, "idle_timeout": "10 minutes"}

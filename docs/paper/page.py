@@ -1,4 +1,4 @@
-"""The table of all claims, and docs/explanation/paper.md from it: no number is typed by hand."""
+"""The table of all claims, and the page from it: no number is typed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules follow from their seeds, and docs/explanation/reliability.md names each fault."""
+"""Schedules follow from their seeds, and the page on reliability names each fault."""
 
 import re
 from pathlib import Path

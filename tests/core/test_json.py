@@ -1,4 +1,4 @@
-"""docs/reference/output.md: schemas describe what real runs write, and readers ignore other keys."""
+"""JSON files: schemas describe what real runs write, and readers ignore other keys."""
 
 import copy
 import json

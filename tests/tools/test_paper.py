@@ -25,6 +25,7 @@ from paper.claims import FAILS, HOLDS, LEVELS, UNDECIDED, Average
 from paper.roc import area, detection_at
 
 DOCS = Path(__file__).parents[2] / "docs"
+TABLE, PAGE = DOCS / "paper" / "paper.csv", DOCS / "explanation" / "paper.md"
 
 
 def write_data(folder):
@@ -75,14 +76,14 @@ def test_run_paper__writes_figures_a_table_and_the_page(tmp_path, monkeypatch):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *figures, "paper.csv", "paper.md"
     ]  # fmt: skip
-    found, stored = map(page.read_table, [tmp_path / "out/paper.csv", DOCS / "paper" / "paper.csv"])
+    found, stored = map(page.read_table, [tmp_path / "out/paper.csv", TABLE])
     assert [row["key"] for row in found] == [row["key"] for row in stored]
 
 
 def test_page__is_made_from_the_table_beside_it():
-    records = page.read_table(DOCS / "paper" / "paper.csv")
+    records = page.read_table(TABLE)
 
-    assert (DOCS / "explanation" / "paper.md").read_text(encoding="utf-8") == page.render(records), (
+    assert PAGE.read_text(encoding="utf-8") == page.render(records), (
         "docs/explanation/paper.md is not what docs/paper/paper.csv gives: run `make paper`"
     )
 
@@ -92,7 +93,7 @@ def test_page__has_the_exact_areas():
     curves = [densities.clairvoyant_curve, densities.level_set_curve]
     of_ratio, of_sets = (area(curve(cells.nominal, cells.anomalous)) for curve in curves)
 
-    rows = {row["key"]: row for row in page.read_table(DOCS / "paper" / "paper.csv")}
+    rows = {row["key"]: row for row in page.read_table(TABLE)}
     reason = rows["clairvoyant"]["reason"]
     assert (
         f"clairvoyant curve {of_ratio:.4f}, of the level sets of f0 {of_sets:.4f};"
@@ -106,8 +107,8 @@ def test_page__has_all_numbers_of_the_scripts(data_folder, tmp_path):
     with dask.config.set(scheduler="synchronous"):
         run_paper(tmp_path, data_folder, draws=None)
 
-    for name in ("paper.csv", "paper.md"):
-        assert (tmp_path / name).read_bytes() == (DOCS / name).read_bytes()
+    for stored in (TABLE, PAGE):
+        assert (tmp_path / stored.name).read_bytes() == stored.read_bytes()
 
 
 def test_clairvoyant_curve__is_the_closed_form_of_two_gaussians():

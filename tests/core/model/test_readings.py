@@ -1,7 +1,8 @@
 """How often a fit reads its input: once to survey all rows, and once to pack them.
 
 A third reading is needed for what depends on how many rows there are: quantiles, medians,
-and what "conformal" learns from a part, if that is not known. docs/guide/cluster.md says so.
+and what "conformal" learns from a part, if that is not known:
+docs/guide/cluster.md.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Folders and files as people have them: a case of each line of docs/guide/input_files.md."""
+"""Folders and files of users: a case of each line of docs/guide/input_files.md."""
 
 import os
 import re
