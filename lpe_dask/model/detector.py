@@ -179,7 +179,7 @@ class LPE(OutlierMixin, BaseEstimator):
         a level of its own. Rows with inf have no p-value, and are an error among nominal
         ones. With the Euclidean metric and exact algorithms only, without the rule for
         ``radius``. Medians count as learned, also where no nominal row has a gap
-        (docs/guide/choosing.md).
+        (docs/guide/missing_values.md).
     by : list, optional
         Columns whose values divide rows into groups, each with a normal of its own: names,
         or positions for an array. Text, categories, booleans, whole numbers or dates, any
@@ -373,7 +373,7 @@ class LPE(OutlierMixin, BaseEstimator):
             ``anomaly_log_density`` that gives no logarithms; for categorical columns that
             are not there, or have too many different values; for more than 256 MiB of rows
             of this process, on a cluster that shares no storage with it; for whole numbers
-            more than 2**53 apart in a column (docs/guide/choosing.md).
+            more than 2**53 apart in a column (docs/guide/large_numbers.md).
         TypeError
             For columns that are not numbers, categorical ones of other types than those
             that they may have, or a dask array of an unknown number of
