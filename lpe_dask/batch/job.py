@@ -98,7 +98,7 @@ def _key(
 ) -> Any:
     """Return a key of a section: what it is for, and for messages its values and one.
 
-    Editors show all of it (job_schema.py).
+    Editors show all of it (json_schema.py).
     """
     texts: dict[str, Any] = {"title": meaning, "description": must_be}
     return Field(default, examples=[example], **texts, **limits)
@@ -328,7 +328,11 @@ class ScoreSection(_FeatureSection):
         lt=1,
     )
     fdr: float | None = _key(
-        "Flag rows at this false discovery rate, instead of alpha", _LEVEL, "0.1", gt=0, lt=1
+        "Flag rows at this false discovery rate, instead of alpha",
+        _LEVEL,
+        "0.1",
+        gt=0,
+        lt=1,
     )
     report: bool = _key("Make a page about the run", _SWITCH, "false", default=True)
     private: _Names | None = _key(
@@ -451,7 +455,9 @@ class ClusterSection(Section):
         ge=1,
     )
     memory_limit: Annotated[
-        int | None, BeforeValidator(_as_bytes), WithJsonSchema({"type": ["integer", "string"]})
+        int | None,
+        BeforeValidator(_as_bytes),
+        WithJsonSchema({"type": ["integer", "string"]}),
     ] = _key(
         "The memory of each worker to start",
         f"an amount of memory, of at least {Workers.MIN_BYTES // 2**20}MiB",
@@ -462,11 +468,15 @@ class ClusterSection(Section):
     threads: int | None = _key("The threads of each worker to start", _WHOLE, "1", ge=1)
     give_up_after: _Seconds = _key(
         "End the run if no task is done for so long",
-        "a time above 0, as a text with its unit or in seconds", '"30min"', gt=0
+        "a time above 0, as a text with its unit or in seconds",
+        '"30min"',
+        gt=0,
     )
     finish_within: _Seconds = _key(
         "Refuse a run that is forecast to take longer, and end one that is too slow",
-        "a time above 0, as a text with its unit or in seconds", '"2h"', gt=0
+        "a time above 0, as a text with its unit or in seconds",
+        '"2h"',
+        gt=0,
     )
     dashboard: bool = _key(
         "Start Dask's dashboard with the workers", _SWITCH, "true", default=False

@@ -78,7 +78,7 @@ class CsvOptions(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     separator: _Character | None = _key(
-        "What is between values; by the first line one of , ; | and tab, if it is not given",
+        "What is between values; else one of , ; | and tab, by the first line",
         'one ASCII character, also as "tab" or "space" (any number of spaces); with a '
         "space after it, spaces around it are left out",
         '";"',
@@ -89,10 +89,12 @@ class CsvOptions(BaseModel):
     )
     thousands: _Character | None = _key(
         "What groups the digits of numbers",
-        "a comma, a point, a space, ' or _", '"."', pattern="^[,. '_\u00a0\u202f]$"
+        "a comma, a point, a space, ' or _",
+        '"."',
+        pattern="^[,. '_\u00a0\u202f]$",
     )
     quote: _Character | None = _key(
-        "What is around texts; \", if it is not given",
+        'What is around texts; ", if it is not given',
         'one ASCII character, or "" where there are no quotes',
         '"\'"',
         pattern=r"^[^\r\n\x80-\U0010ffff]?$",
@@ -117,15 +119,19 @@ class CsvOptions(BaseModel):
     )
     names: Annotated[_Texts, AfterValidator(_check_names)] | None = _key(
         "The names of the columns",
-        "a list of column names, at least one and none twice", '["a", "b"]', min_length=1
+        "a list of column names, at least one and none twice",
+        '["a", "b"]',
+        min_length=1,
     )
     na_values: Annotated[_Texts, BeforeValidator(_as_texts), _AS_TEXTS] | None = _key(
         "What stands for a missing value, beside nothing",
-        "a list of texts or numbers that mean a missing value", '["?", "-200"]'
+        "a list of texts or numbers that mean a missing value",
+        '["?", "-200"]',
     )
     encoding: Annotated[str, AfterValidator(_check_encoding)] | None = _key(
         "The encoding of the files; UTF-8, if it is not given",
-        "an encoding that Python knows", '"latin-1"'
+        "an encoding that Python knows",
+        '"latin-1"',
     )
 
     @classmethod

@@ -26,7 +26,7 @@ from lpe_dask.model.persistence import manifest
 from lpe_dask.storage.lock import Lock
 
 DOCS = Path(__file__).parents[2] / "docs"
-SCHEMAS = {  # job.json is that of a file that is read: batch/test_job_schema.py
+SCHEMAS = {  # job.json is that of a file that is read: batch/test_json_schema.py
     path.stem: json.loads(path.read_text())
     for path in DOCS.glob("schemas/*.json")
     if path.stem != "job"

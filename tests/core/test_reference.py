@@ -1,4 +1,4 @@
-"""The pages of docs/reference name what the code has: configuration, columns, exit codes."""
+"""docs/reference has what the code has: configuration, columns and files, exit codes."""
 
 import os
 import re
@@ -65,7 +65,9 @@ def test_configuration__variables_of_the_page_set_keys():
 
 def test_configuration__file_of_the_page_sets_keys():
     text = (REFERENCE / "configuration.md").read_text()
-    (file,) = re.findall(r"^   ```text\n(   lpe-dask:.*?)^   ```", text, re.M | re.S)
+    (file,) = re.findall(
+        r"^   ```text\n(   lpe-dask:.*?)^   ```", text, re.MULTILINE | re.DOTALL
+    )
     given = yaml.safe_load(file)["lpe-dask"]
 
     known = {key.strip("`") for key, _ in flat(DEFAULTS["lpe-dask"])}

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from lpe_dask.batch.job_file import read_job
-from lpe_dask.batch.job_schema import job_schema
+from lpe_dask.batch.json_schema import job_schema
 from lpe_dask.cli.commands import cli
 
 ROOT = Path(__file__).parents[3]
