@@ -54,10 +54,14 @@ ELSEWHERE = {
     "lpe-dask compile": "tests/core/cli/test_commands.py",
     "python -m lpe_dask": "tests/core/cli/test_commands.py",
     "PYTHONPATH=tests python -m benchmarks.categories": "tests/benchmarks/test_by_hand.py",
+    "PYTHONPATH=tests python -m benchmarks.coming_from": (
+        "tests/benchmarks/test_by_hand.py"
+    ),
     "PYTHONPATH=tests python -m benchmarks.confirmed": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.first_minute": (
         "tests/benchmarks/test_by_hand.py"
     ),
+    "PYTHONPATH=tests python -m benchmarks.forest": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.gaps": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.scales": "tests/benchmarks/test_scales.py",
     "PYTHONPATH=tests python -m benchmarks.service": "tests/benchmarks/test_by_hand.py",
