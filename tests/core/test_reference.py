@@ -65,9 +65,7 @@ def test_configuration__variables_of_the_page_set_keys():
 
 def test_configuration__file_of_the_page_sets_keys():
     text = (REFERENCE / "configuration.md").read_text()
-    (file,) = re.findall(
-        r"^   ```text\n(   lpe-dask:.*?)^   ```", text, re.MULTILINE | re.DOTALL
-    )
+    (file,) = re.findall(r"^```text\n(lpe-dask:.*?)^```", text, re.MULTILINE | re.DOTALL)
     given = yaml.safe_load(file)["lpe-dask"]
 
     known = {key.strip("`") for key, _ in flat(DEFAULTS["lpe-dask"])}
