@@ -44,6 +44,7 @@ class CalibrationCheck:
     Attributes
     ----------
     calibration : {"loo", "split", "conformal"}
+        That of the model.
     is_exact : bool
         Whether the bounds hold exactly (up to ties, which lower counts): for "conformal".
         For the others they are approximate.

@@ -67,6 +67,7 @@ def test_docstrings__of_results_name_each_attribute(name):
 
     names = [name for line in documented for name in line.split(", ")]
     assert set(names) == {field.name for field in fields(of)}
+    assert not re.search(r"^\S.*(\n\S|$)", text)  # each has a description
 
 
 # The pages
