@@ -75,6 +75,7 @@ ELSEWHERE = {
     ".ci/run": ".ci/run",
     ".venv/bin/pre-commit install": "tests/core/test_readme.py",
     ".venv/bin/python tests/saved_models.py": "tests/core/model/test_saved_models.py",
+    "lpe-dask schema > job.schema.json": "tests/core/batch/test_json_schema.py",
     "lpe-dask inspect benign": "tests/core/batch/test_inspection.py",
     "lpe-dask run job.toml --date 2026-11-01..2026-11-10": (
         "tests/core/cli/test_backfill.py"
