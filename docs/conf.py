@@ -104,11 +104,14 @@ html_theme_options = {
     "show_toc_level": 2,
     "navbar_align": "left",
     "navigation_with_keys": False,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "guarantees": []},  # wide tables
     "footer_start": ["copyright"],
     "footer_end": [],
 }
 html_copy_source = html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_sidebars = {"*": []}  # pages that are in no folder
 html_math_renderer = "mathml"
 
 

@@ -88,7 +88,7 @@ def plot_reasons(reasons: Any, *, top: int = 10, ax: Axes | None = None) -> Axes
         ax.barh(len(shares), rest, **OTHER_BARS)
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
-    ax.set_xlabel("share of the distance to the nearest nominal rows")
+    ax.set_xlabel("share of the distance")
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set_xlim(min(0.0, 1.05 * shares.min()), 1.0)
     add_legend(ax, n_given - n_rows, loc="lower right")

@@ -71,8 +71,11 @@ def plot_timeline(
         ax.axhline(alpha, label=f"alpha = {alpha:g}", **LEVEL)
     draw_rows(ax, times, rows.p_values, flagged)
     least = min(rows.p_values[rows.p_values > 0], default=0.5)
-    ax.set_yscale("symlog", linthresh=min(least, 0.5), linscale=0.4)
+    least = min(least, 0.5)
+    ax.set_yscale("symlog", linthresh=least, linscale=0.4)
     ax.set_ylim(-0.1 * least, 1.25)
+    ticks = [0.0, *10.0 ** np.arange(np.ceil(np.log10(least)), 1)]
+    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.set(xlabel=label, ylabel="p-value (share of nominal rows)")
     if np.issubdtype(times.dtype, np.datetime64):
         from matplotlib import dates
