@@ -4,7 +4,8 @@
 `score_files` does so from files to files, and `run` what a job file says. `plan` forecasts
 what that would need, `report` makes the page about a run, and `drift` tests whether a model
 is still right; `false_discovery_control` flags rows by the p-values of all of them;
-`plot_scores`, `plot_level_set`, `plot_roc` and `plot_calibration` draw what came out.
+`plot_scores`, `plot_timeline`, `plot_reasons`, `plot_pairs`, `plot_level_set`, `plot_roc`
+and `plot_calibration` draw what came out.
 """
 
 import sys

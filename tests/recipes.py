@@ -1,7 +1,7 @@
 """What tests of the recipes in cluster/ share: their commands, places to run them, data.
 
-The commands are those that a section of cluster/README.md shows. A test runs them as they
-stand, but for names of places: in a `Terminal`, or in namespaces that stand for a site.
+The commands are those that the page of a recipe in docs/howto shows. A test runs them as
+they stand, but for names of places: in a `Terminal`, or in namespaces that stand for a site.
 """
 
 import datetime
@@ -27,6 +27,7 @@ from waiting import eventually
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = ROOT / "cluster"
+PAGES = ROOT / "docs" / "howto"
 
 #: The day that the page scores.
 DAY = datetime.date(2026, 11, 20)
@@ -57,10 +58,9 @@ def dask_setup(worker):
 
 
 def commands_of(recipe):
-    """Return the commands of a recipe's section, in order, without comments."""
-    sections = re.split(r"^## ", (CLUSTER / "README.md").read_text(), flags=re.MULTILINE)
-    [section] = [text for text in sections if recipe in text.partition("\n")[0].lower()]
-    blocks = re.findall(r"^```console\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    """Return the commands of a recipe's page, in order, without comments."""
+    page = (PAGES / f"{recipe}.md").read_text()
+    blocks = re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     return [
         re.sub(r"\s+#.*", "", line[2:]).strip() for line in lines if line.startswith("$ ")
@@ -156,7 +156,7 @@ class Terminal:
         )  # fmt: skip
 
     def type_all(self, recipe):
-        """Run all commands of a recipe's section; each has to succeed."""
+        """Run all commands of a recipe's page; each has to succeed."""
         for command in commands_of(recipe):
             done = self.type(command)
             if isinstance(done, subprocess.CompletedProcess):

@@ -34,7 +34,7 @@ def run(
     Parameters
     ----------
     job : str or path
-        A TOML file; see ``jobs/README.md``.
+        A TOML file; see ``docs/reference/job_file.md``.
     date : datetime.date or str, optional
         The value of ``{date}`` in it, or its text, such as "2026-11-20"; None: today, or
         yesterday, if its run began less than 12 hours ago and was interrupted; a warning
@@ -143,8 +143,8 @@ def score_files(
         spreadsheet would run as a formula has an apostrophe before it, or, as lines of
         JSON, ``_scores.jsonl``.
     without_rows : str or path, optional
-        A list that `explain_output` has written (``confirm``): the rows of ``nominal`` that
-        it marks are left out.
+        A list that ``lpe-dask explain OUTPUT --confirm LIST`` has written: the rows of
+        ``nominal`` that are marked in it are left out.
     storage_options : dict, optional
         Keys and other options of the filesystems of fsspec, such as ``{"key": ...,
         "secret": ...}``, with which all URLs of the call open, that of the spool too, here

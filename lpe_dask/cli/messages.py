@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from lpe_dask.cli.option_groups import GroupedCommand
 from lpe_dask.storage import printable, redact
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,8 @@ def at_level(level: int, *targets: logging.Logger | logging.Handler) -> Iterator
 
 class SafeGroup(click.Group):
     """A group of commands that repeats wrong arguments as `echo` would."""
+
+    command_class = GroupedCommand
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Parse what precedes the name of the command."""

@@ -88,8 +88,8 @@ nominal_or_model_options = _options(
     click.option(
         "--model",
         metavar="MODEL",
-        help="Folder of a model that was saved, instead of --nominal and of the options "
-        "below that describe a model; `score` takes --alpha and --confidence with it.",
+        help="Folder of a model that was saved, instead of --nominal and of the options of "
+        "the model; `score` takes --alpha and --confidence with it.",
     ),
 )
 columns_options = _options(

@@ -39,7 +39,7 @@ ERROR = 0.01
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibrationCheck:
-    """What was found about the false alarms of a model; see `LPE.check_calibration`.
+    """What was found about the false alarms of a model, by `lpe_dask.LPE.check_calibration`.
 
     Attributes
     ----------

@@ -91,7 +91,7 @@ class Certificate:
         return self.n_audited == 0
 
     def check(self) -> None:
-        """Raise RuntimeError if more than `MAX_ERROR_SHARE` of the rows may be off."""
+        """Raise RuntimeError if more than 1 % of the rows may be off."""
         if self.bound > MAX_ERROR_SHARE:
             raise RuntimeError(
                 f"the approximate search misses too many neighbors: {self}. No more than "

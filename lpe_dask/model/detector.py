@@ -79,6 +79,8 @@ class LPE(OutlierMixin, BaseEstimator):
         K, at least 1 and less than the nominal rows that rows are measured among. None:
         ``round(n**0.4)`` for n rows that new rows are measured among.
     graph : {"knn", "radius"}, default="knn"
+        Whether rows are measured by the distance to K nearest rows, or by how many rows are
+        within a radius.
     radius : float, optional
         Epsilon, at least 0, for ``graph="radius"``, in scaled units; the ball is closed.
         None: ``n**(-3/(5 d)) * sqrt(d / (2 pi e))``, which needs ``scale="minmax"``.
@@ -226,7 +228,7 @@ class LPE(OutlierMixin, BaseEstimator):
     certificate_ : Certificate
         Only with "nn_descent": what is known of the p-values of the nominal rows that are
         no calibration rows. Rows that are scored later are judged by themselves.
-    calibration_ : ndarray or SortedVector of shape (n_samples_,) or (m,)
+    calibration_ : ndarray or SortedVector of shape ``(n_samples_,)`` or (m,)
         The statistic of each calibration row, or what p-values compare instead, ascending.
         Of more rows than the configuration key ``statistics-in-memory`` says, they are on
         storage: ``numpy.asarray`` reads them all, ``calibration_[i]`` one of them.
@@ -354,12 +356,14 @@ class LPE(OutlierMixin, BaseEstimator):
             that was fitted on a cluster, or of which not all rows are calibration rows,
             must not be changed; ValueError when it is read again otherwise.
         y : ignored
+            There for pipelines of scikit-learn.
         csv : dict, optional
             How CSV files are read: see `score`.
 
         Returns
         -------
         self : LPE
+            With the attributes whose names end in ``_``.
 
         Raises
         ------
@@ -369,7 +373,7 @@ class LPE(OutlierMixin, BaseEstimator):
             ``anomaly_log_density`` that gives no logarithms; for categorical columns that
             are not there, or have too many different values; for more than 256 MiB of rows
             of this process, on a cluster that shares no storage with it; for whole numbers
-            more than 2**53 apart in a column (`docs/guide/large_numbers.md`).
+            more than 2**53 apart in a column (docs/guide/large_numbers.md).
         TypeError
             For columns that are not numbers, categorical ones of other types than those
             that they may have, or a dask array of an unknown number of
@@ -382,6 +386,14 @@ class LPE(OutlierMixin, BaseEstimator):
         OSError
             If the nominal rows do not fit into the memory of each worker, and there is no
             storage for them that all workers see.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lpe_dask import LPE
+        >>> model = LPE().fit(np.array([[0.0], [1.0], [5.0]]))
+        >>> model.n_samples_, model.n_neighbors_, model.calibration_kind_
+        (3, 2, 'loo')
         """
         return self._fit(tables.with_csv(X, csv))
 
@@ -456,6 +468,17 @@ class LPE(OutlierMixin, BaseEstimator):
             For parameters that were set after the fit, and are out of range.
         OSError
             If nothing can be written, or another run is writing a model there.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> import lpe_dask
+        >>> model = lpe_dask.LPE().fit(np.array([[0.0], [1.0], [5.0]]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(f"{folder}/model")
+        ...     lpe_dask.load(f"{folder}/model").n_samples_
+        3
         """
         from lpe_dask.model.persistence.model_folder import ModelFolder
         from lpe_dask.storage import with_options
@@ -497,8 +520,20 @@ class LPE(OutlierMixin, BaseEstimator):
             float64, of the kind of ``X``, with its index; lazy for Dask. NaN for a row that
             is not measured (see `status`). Of a small group there is one where rows are
             searched together and scaled alike, though no p-value. With "nn_descent" it may
-            be too large, but where the p-value is at most ``recheck``, and raises as
-            `score_samples` says.
+            be too large, but where the p-value is at most ``recheck``.
+
+        Raises
+        ------
+        RuntimeError, ValueError, TypeError
+            As `score_samples`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lpe_dask import LPE
+        >>> model = LPE(n_neighbors=1).fit(np.array([[0.0], [1.0], [5.0]]))
+        >>> model.statistic(np.array([[0.5], [90.0], [np.nan]]))
+        array([ 0.5, 85. ,  nan])
         """
         return self._current().statistic(self._new_rows(X, csv))
 
@@ -521,13 +556,14 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+            Rows to measure, as in `statistic`.
         csv : dict, optional
             How CSV files are read: see `score`.
 
         Returns
         -------
         p_values : array or Series of shape (n,)
-            float64 multiples of 1 / n_samples_ (or of 1 / m or 1 / (m + 1) for m
+            float64 multiples of ``1 / n_samples_`` (or of 1 / m or 1 / (m + 1) for m
             calibration rows), of the kind of ``X``, with its index; lazy for Dask. NaN for
             a row that is not measured (see `status`). With "nn_descent" a sample of the
             rows is judged first, for which a Dask input is read once more, so that it has
@@ -546,6 +582,14 @@ class LPE(OutlierMixin, BaseEstimator):
         TypeError
             If columns are not numbers, or categorical ones have values of another type than
             in the nominal rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lpe_dask import LPE
+        >>> model = LPE(n_neighbors=1).fit(np.array([[0.0], [1.0], [5.0]]))
+        >>> model.score_samples(np.array([[0.5], [8.0], [90.0]])).round(2)
+        array([1.  , 0.33, 0.  ])
         """
         return self._current().p_values(self._new_rows(X, csv))
 
@@ -573,6 +617,7 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+            Rows to measure, as in `statistic`.
         csv : dict, optional
             How CSV files are read: see `score`.
 
@@ -582,6 +627,19 @@ class LPE(OutlierMixin, BaseEstimator):
             int64, of the kind of ``X``; lazy for Dask. 1 for a row that is not measured
             (see `status`); a warning says how many there are, but for Dask and files, which
             are lazy.
+
+        Raises
+        ------
+        RuntimeError, ValueError, TypeError
+            As `score_samples`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lpe_dask import LPE
+        >>> model = LPE(n_neighbors=1).fit(np.array([[0.0], [1.0], [5.0]]))
+        >>> model.predict(np.array([[0.5], [90.0]]))
+        array([ 1, -1])
         """
         return self._current().labels(self._new_rows(X, csv))
 
@@ -619,6 +677,7 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+            Rows to measure, as in `statistic`.
         csv : dict, optional
             How CSV files are read: see `score`.
 
@@ -627,6 +686,19 @@ class LPE(OutlierMixin, BaseEstimator):
         margins : array or Series of shape (n,)
             float64, of the kind of ``X``; lazy for Dask. NaN for a row that is not measured
             (see `status`).
+
+        Raises
+        ------
+        RuntimeError, ValueError, TypeError
+            As `score_samples`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lpe_dask import LPE
+        >>> model = LPE(n_neighbors=1).fit(np.array([[0.0], [1.0], [5.0]]))
+        >>> model.decision_function(np.array([[0.5], [90.0]]))
+        array([ 0.95, -0.05])
         """
         return self._current().margins(self._new_rows(X, csv))
 
@@ -647,6 +719,7 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+            Rows to measure, as in `statistic`.
         csv : dict, optional
             How CSV files are read: see `score`.
 
@@ -658,6 +731,11 @@ class LPE(OutlierMixin, BaseEstimator):
             "unknown group" where no nominal row has these values, and "small group". Rows
             of the last two have a p-value with ``small_groups="pool"``. Of the kind of
             ``X``, categories in pandas and Dask frames; lazy for Dask.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For wrong columns, as `score_samples`.
 
         Examples
         --------
@@ -682,6 +760,7 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+            Rows to measure, as in `statistic`.
         csv : dict, optional
             How CSV files are read: see `score`.
 
@@ -801,7 +880,7 @@ class LPE(OutlierMixin, BaseEstimator):
 
         With ``by``, columns that divide rows into groups are no reasons. Where groups have
         their own neighbors, the nearest rows are those of the group of the row, its K and
-        its scale as in `groups_`, and usual and typical_share are of this group, too.
+        its scale as in ``groups_``, and usual and typical_share are of this group, too.
 
         Parameters
         ----------
@@ -934,7 +1013,9 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : as in `fit`
+            Nominal rows.
         y : ignored
+            There for pipelines of scikit-learn.
         csv : dict, optional
             How CSV files are read: see `score`.
 
@@ -943,6 +1024,19 @@ class LPE(OutlierMixin, BaseEstimator):
         labels : array or Series of shape (n,)
             -1 where `p_values_` is as small as `predict` says, else 1; of the kind of
             ``X``.
+
+        Raises
+        ------
+        ValueError, TypeError, RuntimeError, MemoryError, OSError
+            As `fit`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lpe_dask import LPE
+        >>> rows = np.array([[0.0], [1.0], [2.0], [90.0]])
+        >>> LPE(n_neighbors=1, alpha=0.3).fit_predict(rows)
+        array([ 1,  1,  1, -1])
         """
         return self._fit(tables.with_csv(X, csv), for_own=True)._current().own_labels()
 

@@ -56,7 +56,7 @@ class GroupDrift:
     rows, flagged : int
         Of the run, with a p-value.
     shift, shift_low : float
-        As `Drift.recent_shift`, of the last 4 to 8 runs.
+        As ``recent_shift`` of `Drift`, of the last 4 to 8 runs.
     log10_evidence : float
         Of a change in this group.
     p_value : float

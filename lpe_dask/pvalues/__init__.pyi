@@ -10,3 +10,5 @@ from .group_counts import excess_p_values as excess_p_values
 from .group_counts import expected_flagged as expected_flagged
 from .group_counts import holm as holm
 from .group_formulas import GroupStatistics as GroupStatistics
+from .uniform_bars import bar_densities as bar_densities
+from .uniform_bars import uniform_band as uniform_band

@@ -8,9 +8,11 @@ from click.testing import CliRunner
 
 from benchmarks import (
     categories,
+    coming_from,
     confirmed,
     first_minute,
     forecasts,
+    forest,
     gaps,
     groups,
     large,
@@ -32,6 +34,31 @@ def test_categories__are_timed_beside_numbers(tmp_path, monkeypatch):
     assert first.startswith("38     columns, brute: ")
     assert first.endswith(" s, 1.00")
     assert second.startswith("38 + 3 columns, brute: ")
+
+
+def test_coming_from__shows_what_each_library_flags(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    (tmp_path / "adbench").mkdir()
+    rows = np.vstack([rng.standard_normal((800, 3)), rng.uniform(30, 60, (60, 3))])
+    np.savez(tmp_path / "adbench" / "7_far.npz", X=rows, y=np.arange(860) >= 800)
+    monkeypatch.setenv("LPE_DASK_DATA", str(tmp_path))
+    monkeypatch.setattr(coming_from, "compile_kernels", lambda: None)
+    nowhere = ("no-such-package",), coming_from.LIBRARIES["lpe_dask"][1]
+    libraries = {
+        label: library for label, library in coming_from.LIBRARIES.items() if not library[0]
+    }
+    monkeypatch.setattr(coming_from, "LIBRARIES", libraries | {"nowhere": nowhere})
+
+    done = CliRunner().invoke(coming_from.main, ["--table", "far", "--draws", "2"])
+
+    assert done.exit_code == 0, done.output
+    assert done.stderr == "nowhere: left out, without no-such-package\n"
+    lines = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:-1]]
+    assert [line[0] for line in lines] == [*libraries]
+    found = dict(zip([*libraries], lines, strict=True))
+    assert found["lpe_dask"][1:3] == ["1.000", "1.000"]
+    assert found["lpe_dask"][5] == "100.0%"
+    assert all(float(line[3].strip("%")) < 10 for line in lines)
 
 
 def test_confirmed__counts_what_is_found_and_left(tmp_path, monkeypatch):
@@ -79,6 +106,33 @@ def test_forecasts__are_shown_beside_runs(tmp_path, monkeypatch):
 
     assert done.exit_code == 0, done.output
     assert "| one Gaussian | 1,000 | 20 | brute |" in done.output
+
+
+@pytest.mark.parametrize("group", forest.GROUPS[:1] + forest.GROUPS[2:3])
+def test_forest__is_shown_beside_ours(group, monkeypatch):
+    monkeypatch.setattr(forest, "N_NOMINAL", 300)
+    monkeypatch.setattr(forest, "N_NEW", 300)
+
+    done = CliRunner().invoke(forest.main, ["--only", group, "--draws", "1"])
+
+    assert done.exit_code == 0, done.output
+    head, _, *lines = (
+        line.strip("| ").split(" | ") for line in done.stdout.strip().splitlines()
+    )
+    assert len(head) == 1 + 2 * len(forest.CONTENDERS)
+    kinds = [line[0] for line in lines]
+    assert kinds == [kind for kind, _ in forest.problems(group, 0)]
+    assert all(any(cell.startswith("**") for cell in line) for line in lines)
+
+
+def test_forest__judges_what_it_has_not_fitted():
+    made = forest.of_made(forest.GROUP, seed=0, n_nominal=50, n_mixed=20)
+
+    assert made.is_anomaly.sum() == forest.N_ANOMALIES - 20
+    assert (made.nominal[:20] > 1).all(axis=None)
+    assert not (made.rows[~made.is_anomaly] > 1).all(axis=1).all()
+    both = pd.concat([made.nominal, made.rows])
+    assert not both.duplicated().any()
 
 
 def test_gaps__are_counted_by_rows_and_reasons(monkeypatch):

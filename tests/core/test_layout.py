@@ -10,7 +10,8 @@ import lpe_dask
 
 FOLDER = Path(lpe_dask.__file__).parent
 ROOT = Path(__file__).parents[2]
-DESIGN = (ROOT / "docs" / "design.md").read_text()
+EXPLANATION = ROOT / "docs" / "explanation"
+DESIGN = (EXPLANATION / "design.md").read_text()
 TEXT = (ROOT / "CONTRIBUTING.md").read_text() + DESIGN
 
 
@@ -43,7 +44,7 @@ def test_names__of_the_text_are_defined_there(name, path):
 
 @pytest.mark.parametrize("page", ["reliability.md", "security.md"])
 def test_pages__name_tests_that_exist(page):
-    named = set(re.findall(r"`(test_\w+\.py)`", (ROOT / "docs" / page).read_text()))
+    named = set(re.findall(r"`(test_\w+\.py)`", (EXPLANATION / page).read_text()))
 
     assert len(named) > 10
     assert named <= {path.name for path in (ROOT / "tests").rglob("test_*.py")}

@@ -20,10 +20,21 @@ from lpe_dask.cli.commands import cli
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS, ROOT / "jobs" / "README.md"]
+OTHERS = [ROOT / name / "README.md" for name in ("jobs", "cluster")]
 
-#: A page whose commands are run by tests of their own.
-RECIPES = ROOT / "cluster" / "README.md"
+#: Pages whose commands are run by tests of their own: of one recipe each, and the overview,
+#: which has what these tests do first.
+RECIPES = ["index"] + [
+    path.name
+    for path in sorted((ROOT / "cluster").iterdir())
+    if path.is_dir() and not path.name.startswith("_")
+]
+RECIPE_PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in RECIPES]
+PAGES = [
+    page
+    for page in (README, ROOT / "CONTRIBUTING.md", *DOCS, *OTHERS)
+    if page not in RECIPE_PAGES
+]
 
 JOBS = sorted((ROOT / "jobs").glob("*.toml"))
 
@@ -46,10 +57,14 @@ ELSEWHERE = {
     "python -m build": "tests/tools/test_package.py",
     "python -m lpe_dask": "tests/core/cli/test_commands.py",
     "PYTHONPATH=tests python -m benchmarks.categories": "tests/benchmarks/test_by_hand.py",
+    "PYTHONPATH=tests python -m benchmarks.coming_from": (
+        "tests/benchmarks/test_by_hand.py"
+    ),
     "PYTHONPATH=tests python -m benchmarks.confirmed": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.first_minute": (
         "tests/benchmarks/test_by_hand.py"
     ),
+    "PYTHONPATH=tests python -m benchmarks.forest": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.gaps": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.scales": "tests/benchmarks/test_scales.py",
     "PYTHONPATH=tests python -m benchmarks.service": "tests/benchmarks/test_by_hand.py",
@@ -133,7 +148,7 @@ def test_python_blocks__print_what_they_say(page, tmp_path, monkeypatch):
     assert runner.failures == 0
 
 
-@pytest.mark.parametrize("page", [*PAGES, RECIPES], ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, *RECIPE_PAGES], ids=name_of)
 def test_links__lead_to_files_and_headings_of_the_project(page):
     links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text())
 
@@ -160,7 +175,7 @@ def anchors_of(page):
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
-@pytest.mark.parametrize("page", [*PAGES, RECIPES], ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, *RECIPE_PAGES], ids=name_of)
 def test_blocks__say_what_they_are(page):
     text = page.read_text()
     fences = re.findall(r"^```(.*)$", text, re.MULTILINE)
@@ -187,6 +202,17 @@ def test_commands__are_known_and_started(page):
         unknown += [f"{command}: {name}" for name in given - known - {"--help"}]
 
     assert unknown == []
+
+
+@pytest.mark.parametrize("recipe", RECIPES[1:])
+def test_recipes__have_a_test_and_are_listed(recipe):
+    overview = RECIPE_PAGES[0].read_text()
+    files = (ROOT / "cluster" / "README.md").read_text()
+
+    assert (ROOT / "tests" / "tools" / f"test_recipes_{recipe}.py").is_file()
+    assert f"]({recipe}.md)" in overview
+    assert f"`{recipe}/`" in files
+    assert f"](../docs/howto/{recipe}.md)" in files
 
 
 @pytest.mark.parametrize("command", ELSEWHERE)

@@ -1,4 +1,4 @@
-"""cluster/slurm and its commands in README, on a SLURM of three nodes."""
+"""cluster/slurm and the commands of its page, on a SLURM of three nodes."""
 
 import re
 import sys
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from recipes import SHARED, commands_of, parts_of_site, run_at_site, skip_unless
+from digests import parts_in
+from recipes import CLUSTER, SHARED, commands_of, parts_of_site, run_at_site, skip_unless
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -44,6 +45,30 @@ def test_sbatch__gives_the_bits_of_one_process(site, parts_of_threads):
 
     assert "exit code 0, start 0" in log_of(site)
     assert parts_of_site(site) == parts_of_threads
+
+
+@pytest.mark.slow
+def test_crontab__submits_one_job_after_another(site, parts_of_threads):
+    """In the bare environment of cron. The second job waits, and has nothing to do."""
+    assert "crontab lpe-dask/cluster/slurm/crontab" in COMMANDS
+    text = (CLUSTER / "slurm" / "crontab").read_text()
+    [path] = re.findall(r"^PATH=(.*)$", text, re.MULTILINE)
+    [command] = re.findall(r"^[\d*]\S*(?: \S+){4} +(.*)$", text, re.MULTILINE)
+    assert "%" not in command  # cron makes a new line of it
+    (site / "cron.sh").write_text(command)
+    cron = f'env -i HOME="$HOME" PATH="{path}" SLURM_CONF="$SLURM_CONF" sh {SHARED}/cron.sh'
+    dated = """sed -i 's|"out"|"out/{date}"|' job.toml"""
+
+    said = on_slurm(
+        site, f"{dated}; {cron}; {cron}; squeue --noheader --format=%r; finished"
+    )
+
+    assert "Dependency" in said
+    assert "exit code 0, start 0" in log_of(site)
+    assert "nothing to do" in log_of(site, 2)
+    [output] = (site / "lpe" / "out").iterdir()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", output.name)
+    assert parts_in(output) == parts_of_threads
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""cluster/ssh and its commands in README, with sshd on three addresses."""
+"""cluster/ssh and the commands of its page, with sshd on three addresses."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ cat ~/.ssh/id_ed25519.pub > {SHARED}/sshd/authorized_keys
 ssh-keyscan 10.0.0.1 10.0.0.2 10.0.0.3 > ~/.ssh/known_hosts
 """
 
-#: The command of README, and what comes before it.
+#: The command of the page, and what comes before it.
 *BEFORE, RUN = commands_of("ssh")
 KEYS = "\n".join(COPY_KEY if "ssh-copy-id" in line else line for line in BEFORE)
 
@@ -30,7 +30,7 @@ def _can_run():
     skip_unless("/usr/sbin/sshd", "ssh-keygen", "ssh-keyscan", "ss")
 
 
-def test_readme__leads_to_the_bits_of_one_process(site, parts_of_threads):
+def test_page__leads_to_the_bits_of_one_process(site, parts_of_threads):
     """And every process listens on the address that was given for it, and on no other."""
     observed = RUN.replace(
         " lpe-dask run",

@@ -66,14 +66,14 @@ def test_pipeline__of_a_column_transformer_keeps_index_and_names():
 
 
 def test_pipeline__refuses_sparse_output():
-    model = make_pipeline(make_column_transformer((OneHotEncoder(), ["k"])), LPE(5))
+    model = make_pipeline(OneHotEncoder(), LPE(5))
 
-    with pytest.raises(TypeError, match="[Ss]parse"):
-        model.fit(frame(NOMINAL))
+    with pytest.raises(TypeError, match="Sparse data was passed"):
+        model.fit(frame(NOMINAL)[["k"]])
 
 
 def folds():
-    """Rows, labels, and folds that train on nominal rows and test on others and anomalies."""
+    """Rows, labels, and folds: nominal rows to train with, others and anomalies to test."""
     rows, labels = np.concatenate([NOMINAL, 2 * NEW]), np.repeat([1, -1], [240, 30])
     splits = KFold(3).split(NOMINAL)
     return rows, labels, [(train, np.r_[test, 240:270]) for train, test in splits]
@@ -215,16 +215,14 @@ def test_scalers_of_dask_ml__fail_with_frames(name):
     numbers = dd.from_pandas(frame(NOMINAL)[NAMES], npartitions=3)
 
     with pytest.raises((ValueError, KeyError, AttributeError)):
-        getattr(preprocessing, name)().fit_transform(numbers).compute()
+        make_pipeline(getattr(preprocessing, name)(), LPE(5)).fit(numbers)
 
 
 @pytest.mark.parametrize("known", [frame(NOMINAL), dd.from_pandas(frame(NOMINAL), 3)])
 def test_column_transformer_of_dask_ml__fails(known):
     steps = ColumnTransformer([("scale", StandardScaler(), NAMES)])
 
-    with pytest.raises(
-        (TypeError, ValueError), match="_hstack|only supported for dataframes"
-    ):
+    with pytest.raises((TypeError, ValueError), match=r"_hstack|only .* for dataframes"):
         steps.fit_transform(known)
 
 
@@ -232,7 +230,8 @@ def test_column_transformer_of_dask_ml__fails(known):
 @pytest.mark.filterwarnings("ignore:decay_rate has been deprecated:FutureWarning")
 def test_incremental_search__fails_for_any_estimator(client):
     rows, labels = lazy(NOMINAL), lazy(NOMINAL)[:, 0] > 0
-    search = IncrementalSearchCV(SGDClassifier(), {"alpha": [0.01, 0.1]}, max_iter=2)
+    grid = {"alpha": [0.01, 0.1]}
+    search = IncrementalSearchCV(SGDClassifier(), grid, n_initial_parameters=2)
 
     with pytest.raises(RuntimeError, match="asynchronous Client in a synchronous context"):
         search.fit(rows, labels, classes=[False, True])
