@@ -35,7 +35,9 @@ def _heading(option: click.Option) -> str:
 class GroupedCommand(click.Command):
     """A command whose help has its options in groups."""
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
         """Write the options of each group under its heading."""
         for heading, group in option_groups(ctx):
             records = [record for of in group if (record := of.get_help_record(ctx))]

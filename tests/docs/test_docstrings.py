@@ -22,9 +22,7 @@ METHODS = [
     for name, of in vars(lpe_dask.LPE).items()
     if inspect.isfunction(of) and not name.startswith("_")
 ]
-PROPERTIES = [
-    f"LPE.{name}" for name, of in vars(lpe_dask.LPE).items() if isinstance(of, property)
-]
+PROPERTIES = [f"LPE.{name}" for name, of in vars(lpe_dask.LPE).items() if isinstance(of, property)]
 # What functions return that has a page, by the name from which autosummary makes it.
 RESULTS = re.findall(r"^   ~([\w.]+)$", PAGE.read_text(), re.MULTILINE)
 
