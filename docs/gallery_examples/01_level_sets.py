@@ -7,6 +7,8 @@ share of nominal rows that are at least as far from theirs. ``p <= 0.05`` flags 
 new rows like the nominal ones, whatever their shape, and rows where there are hardly any.
 """
 
+# sphinx_gallery_thumbnail_number = 2
+
 # %%
 # Nominal rows are rows that are known to be normal: here two curved groups, of different
 # density.

@@ -23,7 +23,7 @@ import lpe_dask
 
 
 def made_up_connections(rng, n_normal, n_attacks):
-    """Return connections and labels: a flood of short ones, and transfers of large files."""
+    """Return connections and labels: floods of short ones, and large files sent."""
     n = n_normal + n_attacks
     services = rng.choice(
         ["http", "smtp", "domain_u", "ftp_data"], n, p=[0.6, 0.2, 0.15, 0.05]
@@ -68,7 +68,7 @@ nominal = table[is_past & (label == "normal")][:10_000]
 new = table[~is_past][:10_000]
 is_attack = label[new.index] != "normal"
 print(
-    f"{len(nominal)} nominal connections, {len(new)} new ones with {is_attack.sum()} attacks"
+    f"{len(nominal)} nominal connections, {len(new)} new, {is_attack.sum()} of them attacks"
 )
 
 # %%

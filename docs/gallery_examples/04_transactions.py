@@ -7,6 +7,8 @@ distance is mostly one of amounts, and what is unusual in another way is hidden.
 example compares what can be done about that.
 """
 
+# sphinx_gallery_thumbnail_number = 2
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd

@@ -18,7 +18,7 @@ rng = np.random.default_rng(0)
 
 
 def readings(n_normal, n_scattered, n_group):
-    """Return readings and what they are: normal, anomalies anywhere, and a group of anomalies."""
+    """Return readings and what they are: normal, or anomalies anywhere or in a group."""
     normal = rng.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], n_normal)
     scattered = rng.uniform(-5, 5, (n_scattered, 2))
     group = [2.2, -1.8] + 0.15 * rng.standard_normal((n_group, 2))

@@ -47,6 +47,14 @@ axes[0].set_xlabel("")
 plt.show()
 
 # %%
+# Either takes p-values that are right. Of the normal rows, a share alpha has ``p <=
+# alpha``, down to small alphas.
+
+figure, ax = plt.subplots(figsize=(5.5, 4.2), layout="constrained")
+lpe_dask.plot_calibration(p_values[~is_anomaly], ax=ax)
+plt.show()
+
+# %%
 # This is how it works (Benjamini and Hochberg): p-values are sorted, and all up to the last
 # one below the line ``q i / n`` are flagged. With more anomalies, the cut-off is higher;
 # with none, mostly nothing is flagged.

@@ -22,7 +22,7 @@ import lpe_dask
 # ``dd.read_parquet("s3://bucket/table")``.
 
 
-def partition(seed, n=15_000, n_anomalies=20):
+def partition(seed, n=10_000, n_anomalies=20):
     """Return rows of a partition: two kinds of normal rows, and a few anomalies."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((n, 6)) + 4 * rng.integers(0, 2, (n, 1))

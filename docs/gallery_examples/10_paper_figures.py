@@ -44,7 +44,7 @@ if (data / "banana.npz").exists():
     plt.figure(banana.run(folder=data, n_draws=2).figure)
     plt.show()
 else:
-    print("without the data")
+    print("The data are not there.")
 
 # %%
 # Figure 4: wine, ionosphere and handwritten digits.
@@ -55,4 +55,4 @@ if (data / "usps.npz").exists():
     plt.figure(real_data.run(folder=data, n_draws=2).figure)
     plt.show()
 else:
-    print("without the data")
+    print("The data are not there.")
