@@ -123,7 +123,7 @@ lint: $(READY) ## check format, style, types and the direction of imports
 # Into build/site, without the network. What examples and API pages are made into is in docs.
 docs: $(SITE) ## build the site of the project, its examples too
 	rm -rf build/site
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
+	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
 
 docs-check: docs $(READY) ## check spelling, links, pages and all examples of the site
 	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md cluster docs jobs lpe_dask
