@@ -23,9 +23,7 @@ import lpe_dask
 def made_up_connections(rng, n_normal, n_attacks):
     """Return connections and labels: a flood of short ones, and transfers of large files."""
     n = n_normal + n_attacks
-    services = rng.choice(
-        ["http", "smtp", "domain_u", "ftp_data"], n, p=[0.6, 0.2, 0.15, 0.05]
-    )
+    services = rng.choice(["http", "smtp", "domain_u", "ftp_data"], n, p=[0.6, 0.2, 0.15, 0.05])
     table = pd.DataFrame(
         {
             "duration": rng.exponential(2, n).round(),
@@ -65,9 +63,7 @@ else:
 nominal = table[is_past & (label == "normal")][:10_000]
 new = table[~is_past][:10_000]
 is_attack = label[new.index] != "normal"
-print(
-    f"{len(nominal)} nominal connections, {len(new)} new ones with {is_attack.sum()} attacks"
-)
+print(f"{len(nominal)} nominal connections, {len(new)} new ones with {is_attack.sum()} attacks")
 
 # %%
 # Most connections have the same few values, and a few have huge ones. ``scale="minmax+quantile"`` sees both what is

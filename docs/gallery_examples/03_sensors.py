@@ -87,9 +87,7 @@ flags = pd.DataFrame(
     {
         "a model with by": p_values.to_numpy() <= 0.01,
         "a model without": one_for_all.predict(new.drop(columns="site")) == -1,
-        "rows": np.select(
-            [drifts, sticks], ["drift in north", "stuck in west"], "no fault"
-        ),
+        "rows": np.select([drifts, sticks], ["drift in north", "stuck in west"], "no fault"),
     }
 )
 flags.groupby("rows").mean().round(3)

@@ -25,9 +25,7 @@ def payments(n):
     typical, hour = KINDS.loc[kinds, "typical"], KINDS.loc[kinds, "hour"]
     return pd.DataFrame(
         {
-            "amount": typical.to_numpy()
-            * rng.lognormal(0, 0.6, n)
-            * (1 + rng.pareto(2.5, n)),
+            "amount": typical.to_numpy() * rng.lognormal(0, 0.6, n) * (1 + rng.pareto(2.5, n)),
             "hour": (hour.to_numpy() + rng.normal(0, 2, n)).clip(0, 24),
             "days_since_last": rng.lognormal(0.5, 1.2, n),
             "kind": kinds,
@@ -43,9 +41,7 @@ nominal.describe().round(1)
 # small hours.
 
 new = payments(2300)
-cause = np.repeat(
-    ["none", "huge amount", "costly grocery", "at night"], [2000, 100, 100, 100]
-)
+cause = np.repeat(["none", "huge amount", "costly grocery", "at night"], [2000, 100, 100, 100])
 new.loc[cause == "huge amount", "amount"] *= 300
 new.loc[cause == "costly grocery", "kind"] = "grocery"
 new.loc[cause == "costly grocery", "amount"] = 900 * rng.lognormal(0, 0.3, 100)
@@ -99,9 +95,7 @@ plt.show()
 # unusual only together with their kind.
 
 columns = ["amount", "hour", "days_since_last"]
-axes = lpe_dask.plot_pairs(
-    model, logarithmic(nominal), logarithmic(new[::6]), columns=columns
-)
+axes = lpe_dask.plot_pairs(model, logarithmic(nominal), logarithmic(new[::6]), columns=columns)
 for ax, name in [(axes[2, 0], "log10 of amount"), (axes[2, 2], "log10 of days since last")]:
     ax.set_xlabel(name)
 plt.show()

@@ -38,9 +38,7 @@ for number, (row, column) in enumerate(zip(most_unusual, axes.T, strict=True)):
     of_row = reasons.loc[number]
     shares[of_row["column"].astype(int)] = of_row["share"]
     shown = [new[row], nominal[nearest[number]], shares]
-    for ax, image, colors in zip(
-        column, shown, ["gray_r", "gray_r", "Oranges"], strict=True
-    ):
+    for ax, image, colors in zip(column, shown, ["gray_r", "gray_r", "Oranges"], strict=True):
         ax.imshow(image.reshape(8, 8), cmap=colors)
         ax.set(xticks=[], yticks=[])
     column[0].set_title(new_kinds[row])

@@ -21,12 +21,8 @@ def readings(n_normal, n_scattered, n_group):
     normal = rng.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], n_normal)
     scattered = rng.uniform(-5, 5, (n_scattered, 2))
     group = [2.2, -1.8] + 0.15 * rng.standard_normal((n_group, 2))
-    table = pd.DataFrame(
-        np.concatenate([normal, scattered, group]), columns=["speed", "load"]
-    )
-    return table, np.repeat(
-        ["normal", "scattered", "group"], [n_normal, n_scattered, n_group]
-    )
+    table = pd.DataFrame(np.concatenate([normal, scattered, group]), columns=["speed", "load"])
+    return table, np.repeat(["normal", "scattered", "group"], [n_normal, n_scattered, n_group])
 
 
 nominal, kinds = readings(1900, 50, 50)  # 5 % are anomalies, which nobody knows
@@ -71,9 +67,7 @@ plt.show()
 # Do not leave out the most unusual rows unseen: then normal rows are missing among the nominal ones, and false alarms
 # are several times as many as promised.
 
-trimmed = lpe_dask.LPE(150, aggregation="mean", alpha=0.01).fit(
-    nominal.drop(index=most_unusual)
-)
+trimmed = lpe_dask.LPE(150, aggregation="mean", alpha=0.01).fit(nominal.drop(index=most_unusual))
 is_normal = new_kinds == "normal"
 print(f"false alarms if confirmed: {(model.predict(new[is_normal]) == -1).mean():.1%}")
 print(f"false alarms if trimmed: {(trimmed.predict(new[is_normal]) == -1).mean():.1%}")

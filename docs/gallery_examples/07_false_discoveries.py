@@ -68,18 +68,14 @@ plt.show()
 shares = []
 for seed in range(100):
     rng = np.random.default_rng(seed)
-    fitted = lpe_dask.LPE(5, calibration="conformal", random_state=seed).fit(
-        rng.standard_normal((4000, 2))
-    )
+    fitted = lpe_dask.LPE(5, calibration="conformal", random_state=seed).fit(rng.standard_normal((4000, 2)))
     tested = rng.standard_normal((500, 2))
     tested[:25] += 5
     flags = lpe_dask.false_discovery_control(fitted.score_samples(tested), q=0.1)
     shares.append(flags[25:].sum() / max(1, flags.sum()))
 figure, ax = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
 ax.hist(shares, bins=np.arange(0, 0.4, 0.04), facecolor="0.82", edgecolor="black")
-ax.axvline(
-    np.mean(shares), color="#d55e00", linestyle="--", label=f"mean {np.mean(shares):.3f}"
-)
+ax.axvline(np.mean(shares), color="#d55e00", linestyle="--", label=f"mean {np.mean(shares):.3f}")
 ax.axvline(0.1, color="black", label="q = 0.1")
 ax.set(xlabel="share of false alarms among flagged rows", ylabel="tables")
 ax.legend()

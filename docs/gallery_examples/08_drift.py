@@ -44,9 +44,7 @@ alpha = 0.01
 def readings(n, start):
     """Return readings of four sensors."""
     load = rng.normal(0, 1, n)
-    table = pd.DataFrame(
-        {name: load + rng.normal(0, 0.5, n) for name in ("heat", "flow", "power")}
-    )
+    table = pd.DataFrame({name: load + rng.normal(0, 0.5, n) for name in ("heat", "flow", "power")})
     table["pressure"] = 5 + 0.3 * load + rng.normal(0, 0.2, n)
     return table.set_index(pd.date_range(start, periods=n, freq="min", name="time"))
 
@@ -103,9 +101,7 @@ class Page:
 
     def _repr_html_(self):
         look = "width: 100%; height: 44rem; border: 1px solid #888"
-        return (
-            f'<iframe title="page of a run" style="{look}" srcdoc="{self.text}"></iframe>'
-        )
+        return f'<iframe title="page of a run" style="{look}" srcdoc="{self.text}"></iframe>'
 
 
 Page(folder / "out/2026-11-30/_report.html")
