@@ -33,4 +33,4 @@ def test_groups__are_of_the_model_and_of_workers():
         n for n, of in PARAMETERS.items() if of.is_option
     }
     assert names["Options of the workers"] == set(option_groups._OF_WORKERS)
-    assert {"output", "nominal", "debug", "help"} <= names["Options"]
+    assert {"output", "nominal", "debug"} <= names["Options"]
