@@ -93,6 +93,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "gallery_examples",
     "gallery_dirs": "gallery",
     "filename_pattern": "",
+    "within_subsection_order": "FileNameSortKey",
     "backreferences_dir": "reference/backreferences",
     "doc_module": ("lpe_dask",),
     "reference_url": {"lpe_dask": None},

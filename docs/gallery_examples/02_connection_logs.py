@@ -2,13 +2,15 @@
 Connection logs with categories
 ===============================
 
-Network connections have numbers (bytes, seconds, rates) and categories (protocol, service, flag). Normal traffic
-is learned from 10,000 connections. Attacks have labels here, which are used only to see what was found.
+Network connections have numbers (bytes, seconds, rates) and categories (protocol, service,
+flag). Normal traffic is learned from 10,000 connections. Attacks have labels here, which
+are used only to see what was found.
 """
 
 # %%
-# The table is that of KDD Cup 1999, if a copy of it is in ``../shared/data`` beside the repository, or in the folder
-# that ``LPE_DASK_DATA`` names. Otherwise it is made up, with some of its columns. This page was made with:
+# The table is that of KDD Cup 1999, if a copy of it is in ``../shared/data`` beside the
+# repository, or in the folder that ``LPE_DASK_DATA`` names. Otherwise it is made up, with
+# some of its columns. This page was made with:
 
 import os
 from pathlib import Path
@@ -66,9 +68,10 @@ is_attack = label[new.index] != "normal"
 print(f"{len(nominal)} nominal connections, {len(new)} new ones with {is_attack.sum()} attacks")
 
 # %%
-# Most connections have the same few values, and a few have huge ones. ``scale="minmax+quantile"`` sees both what is
-# far out and what is an unusual mix. All text columns are categories. With ``calibration="conformal"`` at most 1 %
-# of new connections like the nominal ones are flagged, whatever is learned.
+# Most connections have the same few values, and a few have huge ones.
+# ``scale="minmax+quantile"`` sees both what is far out and what is an unusual mix. All text
+# columns are categories. With ``calibration="conformal"`` at most 1 % of new connections
+# like the nominal ones are flagged, whatever is learned.
 
 arguments = {"categorical": "auto", "aggregation": "mean", "calibration": "conformal"}
 arguments |= {"alpha": 0.01, "random_state": 0}
@@ -80,9 +83,10 @@ kinds = found.groupby("kind")["flagged"].agg(["size", "mean"]).nlargest(12, "siz
 kinds.set_axis(["connections", "flagged"], axis=1).round(3)
 
 # %%
-# Left: p-values of the normal ones among the new connections. Their bars are in the band if these connections are
-# like the nominal ones. Those of KDD Cup 1999 are not: they were recorded later, and normal traffic had changed by
-# then. Tests of :doc:`drift </guide/drift>` notice that without labels. Right: what is found with other scales.
+# Left: p-values of the normal ones among the new connections. Their bars are in the band if
+# these connections are like the nominal ones. Those of KDD Cup 1999 are not: they were
+# recorded later, and normal traffic had changed by then. Tests of :doc:`drift
+# </guide/drift>` notice that without labels. Right: what is found with other scales.
 # Without any scale, distances are those of the column with the largest numbers.
 
 figure, (scores, roc) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
@@ -101,7 +105,8 @@ roc.set_title("attacks among new connections")
 plt.show()
 
 # %%
-# Which columns are the reasons? Here are those of the most frequent kind of attack, and of one connection.
+# Which columns are the reasons? Here are those of the most frequent kind of attack, and of
+# one connection.
 
 most = label[new.index[is_attack]].value_counts().index[0]
 attacks = new[is_flagged & (label[new.index] == most)]

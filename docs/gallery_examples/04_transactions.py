@@ -2,8 +2,9 @@
 Transactions with heavy tails
 =============================
 
-Amounts of money have heavy tails: a few are a thousand times as large as most. Then a distance is mostly one of
-amounts, and what is unusual in another way is hidden. This example compares what can be done about that.
+Amounts of money have heavy tails: a few are a thousand times as large as most. Then a
+distance is mostly one of amounts, and what is unusual in another way is hidden. This
+example compares what can be done about that.
 """
 
 import matplotlib.pyplot as plt
@@ -37,8 +38,8 @@ nominal = payments(5000)
 nominal.describe().round(1)
 
 # %%
-# New payments with three kinds of fraud: huge amounts, a grocery that costs as much as a journey, and payments in the
-# small hours.
+# New payments with three kinds of fraud: huge amounts, a grocery that costs as much as a
+# journey, and payments in the small hours.
 
 new = payments(2300)
 cause = np.repeat(["none", "huge amount", "costly grocery", "at night"], [2000, 100, 100, 100])
@@ -48,11 +49,12 @@ new.loc[cause == "costly grocery", "amount"] = 900 * rng.lognormal(0, 0.3, 100)
 new.loc[cause == "at night", "hour"] = rng.uniform(2, 5, 100)
 
 # %%
-# The share of each that has ``p <= 0.01``, for some scales. Without one there is little but amounts, and the standard
-# deviation of amounts is mostly that of the largest ones. ``"quantile"`` spreads out what is usual, and finds the most
-# of the unusual mixes; how far out a value is it hardly sees, but here it is enough. With logarithms, twice as much
-# is as far away for small amounts as for large ones, which makes ``"standard"`` much better. No choice is the best for
-# every cause, and none raises more false alarms (the column "none").
+# The share of each that has ``p <= 0.01``, for some scales. Without one there is little but
+# amounts, and the standard deviation of amounts is mostly that of the largest ones.
+# ``"quantile"`` spreads out what is usual, and finds the most of the unusual mixes; how far
+# out a value is it hardly sees, but here it is enough. With logarithms, twice as much is as
+# far away for small amounts as for large ones, which makes ``"standard"`` much better. No
+# choice is the best for every cause, and none raises more false alarms (the column "none").
 
 
 def logarithmic(rows):
@@ -90,9 +92,10 @@ ax.set_xlim(-0.002, 0.1)
 plt.show()
 
 # %%
-# The last model in pairs of columns, with every sixth payment. Crosses outside of a line are unusual in these two
-# columns already: huge amounts and payments at night. Costly groceries are inside of all lines: their amounts are
-# unusual only together with their kind.
+# The last model in pairs of columns, with every sixth payment. Crosses outside of a line
+# are unusual in these two columns already: huge amounts and payments at night. Costly
+# groceries are inside of all lines: their amounts are unusual only together with their
+# kind.
 
 columns = ["amount", "hour", "days_since_last"]
 axes = lpe_dask.plot_pairs(model, logarithmic(nominal), logarithmic(new[::6]), columns=columns)

@@ -1,6 +1,6 @@
 """One public table with the libraries that users come from: what is found, and how long.
 
-    pip install -e ".[bench]"
+    pip install -e ".[bench]" "databricks-labs-dqx[anomaly]" pyspark
     PYTHONPATH=tests python -m benchmarks.coming_from [--table mammography] [--draws 5]
 
 Half of the normal rows are fitted, and all other rows are judged. Everyone is asked to flag

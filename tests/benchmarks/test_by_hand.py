@@ -1,10 +1,14 @@
 """Benchmarks that the documents name and that are run by hand: they run, small."""
 
+import re
+from pathlib import Path
+
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from sklearn.datasets import load_breast_cancer
 
 from benchmarks import (
     categories,
@@ -59,6 +63,23 @@ def test_coming_from__shows_what_each_library_flags(tmp_path, monkeypatch):
     assert found["lpe_dask"][1:3] == ["1.000", "1.000"]
     assert found["lpe_dask"][5] == "100.0%"
     assert all(float(line[3].strip("%")) < 10 for line in lines)
+
+
+def test_coming_from__code_of_others_prints_what_the_page_says(capsys):
+    """But for that of dqx, which needs a workspace."""
+    pytest.importorskip("pyod")
+    pytest.importorskip("nonconform")
+    page = (Path(__file__).parents[2] / "docs" / "coming_from.md").read_text()
+    table, labels = load_breast_cancer(as_frame=True, return_X_y=True)
+    benign, malignant = table[labels == 1], table[labels == 0]
+    given = {"nominal": benign[:250], "rows": pd.concat([benign[250:], malignant])}
+
+    blocks = re.findall(r"^```{code-block} python\n(.*?)^```$", page, re.M | re.S)
+    for code in blocks[:2]:
+        exec(code, dict(given))
+
+        assert capsys.readouterr().out.strip() == code.rpartition("# ")[2].strip()
+    assert len(blocks) == 3
 
 
 def test_confirmed__counts_what_is_found_and_left(tmp_path, monkeypatch):
