@@ -29,7 +29,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-tools test-thorough test-oldest lifetimes chaos coverage \
+.PHONY: help demo test test-full test-tools test-thorough test-oldest test-pythons lifetimes chaos coverage \
 	lint docs docs-check bench finding paper false-alarms promises faults soak clean
 
 help: ## list the targets
@@ -59,6 +59,11 @@ test-thorough: $(READY) ## run all tests, the slow ones too, with more examples 
 
 test-oldest: $(OLDEST)/.ready ## run test and test-full with the oldest Python and dependencies
 	$(OLDEST)/bin/$(PYTEST) -m "$(IN_MINUTES)" $(CORE) $(FULL) $(ARGS)
+
+# Those on PATH, or in the folder of pyenv. For all tests with one of them: make clean, and then
+# make test PYTHON=python3.13.
+test-pythons: $(READY) ## install the package with each Python that is at hand, and try it
+	$(BIN)/python -m pytest -m "not lifetimes" tests/tools/test_package.py $(ARGS)
 
 lifetimes: $(READY) ## lose workers in every way there is, for an hour
 	$(BIN)/python -m pytest -m lifetimes --timeout 3600 tests/system $(ARGS)
@@ -118,7 +123,7 @@ lint: $(READY) ## check format, style, types and the direction of imports
 # Into build/site, without the network. What examples and API pages are made into is in docs.
 docs: $(SITE) ## build the site of the project, its examples too
 	rm -rf build/site
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
+	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
 
 docs-check: docs $(READY) ## check spelling, links, pages and all examples of the site
 	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md cluster docs jobs lpe_dask

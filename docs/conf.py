@@ -59,6 +59,11 @@ _RESULTS = {
     "RunError": "lpe_dask.batch.errors",
     "SortedVector": "lpe_dask.storage",
 }
+_DASK_TYPES = {
+    "dask DataFrame": "dask.dataframe.DataFrame",
+    "dask Series": "dask.dataframe.Series",
+    "dask array": "dask.array.Array",
+}
 numpydoc_xref_param_type = True
 numpydoc_xref_ignore = "all"
 numpydoc_xref_aliases = {
@@ -88,6 +93,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "gallery_examples",
     "gallery_dirs": "gallery",
     "filename_pattern": "",
+    "within_subsection_order": "FileNameSortKey",
     "backreferences_dir": "reference/backreferences",
     "doc_module": ("lpe_dask",),
     "reference_url": {"lpe_dask": None},
@@ -118,7 +124,7 @@ html_math_renderer = "mathml"
 def setup(app: Sphinx) -> None:
     """Connect what is done here to the steps of a build."""
     app.add_html_math_renderer("mathml", (_inline_formula, None), (_formula, None))
-    app.connect("autodoc-process-docstring", _with_pages)
+    app.connect("autodoc-process-docstring", _with_links, priority=400)  # before numpydoc
     app.connect("autodoc-process-signature", _without_constructor)
     app.connect("sphinx-click-process-description", _with_code)
     app.connect("sphinx-click-process-options", _with_code)
@@ -139,12 +145,17 @@ def _formula(translator: HTML5Translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-def _with_pages(
+def _with_links(
     app: Sphinx, what: str, name: str, of: Any, options: Any, lines: list[str]
 ) -> None:
-    """Link the pages that a docstring names by their paths."""
+    """Link the pages that a docstring names by their paths, and the types of Dask."""
     path = re.compile(r"(`*)docs/([\w/]+)\.md\1")
-    lines[:] = [path.sub(r":doc:`/\2`", line) for line in lines]
+    for i, line in enumerate(lines):
+        line = path.sub(r":doc:`/\2`", line)
+        if re.match(r"\s*[\w*, ]+ : ", line):
+            for words, target in _DASK_TYPES.items():
+                line = line.replace(words, f":obj:`{words} <{target}>`")
+        lines[i] = line
 
 
 def _without_constructor(

@@ -1,6 +1,6 @@
 """Answer requests with p-values and reasons: copy it, and change what your service needs.
 
-    $ pip install fastapi gunicorn uvicorn-worker
+    $ pip install ".[service]"
     $ export MODEL=models/flows
     $ gunicorn service:app --preload -w 4 -k uvicorn_worker.UvicornWorker
 

@@ -1,7 +1,8 @@
 """What tests of the recipes in cluster/ share: their commands, places to run them, data.
 
 The commands are those that the page of a recipe in docs/howto shows. A test runs them as
-they stand, but for names of places: in a `Terminal`, or in namespaces that stand for a site.
+they stand, but for names of places: in a `Terminal`, or in namespaces that stand for a
+site.
 """
 
 import datetime

@@ -2,13 +2,14 @@
 The method in one picture
 =========================
 
-How unusual is a row? Its distance to its K-th nearest nominal row tells. The p-value is the share of nominal rows
-that are at least as far from theirs. ``p <= 0.05`` flags about 5 % of new rows like the nominal ones, whatever their
-shape, and rows where there are hardly any.
+How unusual is a row? Its distance to its K-th nearest nominal row tells. The p-value is the
+share of nominal rows that are at least as far from theirs. ``p <= 0.05`` flags about 5 % of
+new rows like the nominal ones, whatever their shape, and rows where there are hardly any.
 """
 
 # %%
-# Nominal rows are rows that are known to be normal: here two curved groups, of different density.
+# Nominal rows are rows that are known to be normal: here two curved groups, of different
+# density.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,10 +28,11 @@ result = pd.DataFrame({"distance": model.statistic(new), "p": model.score_sample
 result.round(3)
 
 # %%
-# Left: the circle around a new row reaches its eighth nearest nominal row. That of A is small, that of B is large.
-# The line bounds the region in which ``p > 0.05``: outside of it, rows are flagged. Right: all nominal rows by the
-# same distance, each measured without itself. The share of those that are at least as far out as a new row is its
-# p-value: 29 % for A, none for B.
+# Left: the circle around a new row reaches its eighth nearest nominal row. That of A is
+# small, that of B is large. The line bounds the region in which ``p > 0.05``: outside of
+# it, rows are flagged. Right: all nominal rows by the same distance, each measured without
+# itself. The share of those that are at least as far out as a new row is its p-value: 29 %
+# for A, none for B.
 
 figure, (plane, distances) = plt.subplots(
     1, 2, figsize=(11, 4.6), width_ratios=[1.7, 1], layout="constrained"
@@ -61,8 +63,8 @@ distances.legend(loc="lower right")
 plt.show()
 
 # %%
-# `plot_level_set` alone draws rows as well. Here are 250 new rows like the nominal ones, of which about 5 % are
-# flagged, and 20 from anywhere.
+# `lpe_dask.plot_level_set` alone draws rows as well. Here are 250 new rows like the nominal
+# ones, of which about 5 % are flagged, and 20 from anywhere.
 
 rng = np.random.default_rng(2)
 similar = np.concatenate(
@@ -80,4 +82,5 @@ plt.show()
 print(f"{(model.predict(rows[:250]) == -1).mean():.1%} of the similar rows are flagged")
 
 # %%
-# :doc:`/guide/choosing` helps to choose K, scale and more, and :doc:`/guide/calibration` says what is promised.
+# :doc:`/guide/choosing` helps to choose K, scale and more, and :doc:`/guide/calibration`
+# says what is promised.

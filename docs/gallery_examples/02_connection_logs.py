@@ -2,13 +2,15 @@
 Connection logs with categories
 ===============================
 
-Network connections have numbers (bytes, seconds, rates) and categories (protocol, service, flag). Normal traffic
-is learned from 10,000 connections. Attacks have labels here, which are used only to see what was found.
+Network connections have numbers (bytes, seconds, rates) and categories (protocol, service,
+flag). Normal traffic is learned from 10,000 connections. Attacks have labels here, which
+are used only to see what was found.
 """
 
 # %%
-# The table is that of KDD Cup 1999, if a copy of it is in ``../shared/data`` beside the repository, or in the folder
-# that ``LPE_DASK_DATA`` names. Otherwise it is made up, with some of its columns. This page was made with:
+# The table is that of KDD Cup 1999, if a copy of it is in ``../shared/data`` beside the
+# repository, or in the folder that ``LPE_DASK_DATA`` names. Otherwise it is made up, with
+# some of its columns. This page was made with:
 
 import os
 from pathlib import Path
@@ -23,7 +25,9 @@ import lpe_dask
 def made_up_connections(rng, n_normal, n_attacks):
     """Return connections and labels: a flood of short ones, and transfers of large files."""
     n = n_normal + n_attacks
-    services = rng.choice(["http", "smtp", "domain_u", "ftp_data"], n, p=[0.6, 0.2, 0.15, 0.05])
+    services = rng.choice(
+        ["http", "smtp", "domain_u", "ftp_data"], n, p=[0.6, 0.2, 0.15, 0.05]
+    )
     table = pd.DataFrame(
         {
             "duration": rng.exponential(2, n).round(),
@@ -63,12 +67,15 @@ else:
 nominal = table[is_past & (label == "normal")][:10_000]
 new = table[~is_past][:10_000]
 is_attack = label[new.index] != "normal"
-print(f"{len(nominal)} nominal connections, {len(new)} new ones with {is_attack.sum()} attacks")
+print(
+    f"{len(nominal)} nominal connections, {len(new)} new ones with {is_attack.sum()} attacks"
+)
 
 # %%
-# Most connections have the same few values, and a few have huge ones. ``scale="minmax+quantile"`` sees both what is
-# far out and what is an unusual mix. All text columns are categories. With ``calibration="conformal"`` at most 1 %
-# of new connections like the nominal ones are flagged, whatever is learned.
+# Most connections have the same few values, and a few have huge ones.
+# ``scale="minmax+quantile"`` sees both what is far out and what is an unusual mix. All text
+# columns are categories. With ``calibration="conformal"`` at most 1 % of new connections
+# like the nominal ones are flagged, whatever is learned.
 
 arguments = {"categorical": "auto", "aggregation": "mean", "calibration": "conformal"}
 arguments |= {"alpha": 0.01, "random_state": 0}
@@ -80,9 +87,10 @@ kinds = found.groupby("kind")["flagged"].agg(["size", "mean"]).nlargest(12, "siz
 kinds.set_axis(["connections", "flagged"], axis=1).round(3)
 
 # %%
-# Left: p-values of the normal ones among the new connections. Their bars are in the band if these connections are
-# like the nominal ones. Those of KDD Cup 1999 are not: they were recorded later, and normal traffic had changed by
-# then. Tests of :doc:`drift </guide/drift>` notice that without labels. Right: what is found with other scales.
+# Left: p-values of the normal ones among the new connections. Their bars are in the band if
+# these connections are like the nominal ones. Those of KDD Cup 1999 are not: they were
+# recorded later, and normal traffic had changed by then. Tests of :doc:`drift
+# </guide/drift>` notice that without labels. Right: what is found with other scales.
 # Without any scale, distances are those of the column with the largest numbers.
 
 figure, (scores, roc) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
@@ -101,7 +109,8 @@ roc.set_title("attacks among new connections")
 plt.show()
 
 # %%
-# Which columns are the reasons? Here are those of the most frequent kind of attack, and of one connection.
+# Which columns are the reasons? Here are those of the most frequent kind of attack, and of
+# one connection.
 
 most = label[new.index[is_attack]].value_counts().index[0]
 attacks = new[is_flagged & (label[new.index] == most)]

@@ -2,8 +2,9 @@
 Sensors with gaps, in groups
 ============================
 
-Three sites have sensors with different normal values, and 5 % of the values are missing. Each site is compared with
-its own nominal rows (``by=``), and rows are measured with their gaps (``missing="measure"``).
+Three sites have sensors with different normal values, and 5 % of the values are missing.
+Each site is compared with its own nominal rows (``by=``), and rows are measured with their
+gaps (``missing="measure"``).
 """
 
 import matplotlib.pyplot as plt
@@ -44,8 +45,8 @@ nominal = readings(2000, "2026-08-01")
 new = readings(400, "2026-11-01")
 
 # %%
-# Two faults: in the north, the pressure sensor drifts away during the last days. In the west, it is stuck at a value
-# that is usual by itself, but does not go with the load.
+# Two faults: in the north, the pressure sensor drifts away during the last days. In the
+# west, it is stuck at a value that is usual by itself, but does not go with the load.
 
 hours = pd.Series(new.groupby("site").cumcount().to_numpy(), new.index)
 drifts = ((new["site"] == "north") & (hours >= 300)).to_numpy()
@@ -55,8 +56,9 @@ new["pressure"] = new["pressure"].mask(sticks & new["pressure"].notna(), 5.4)
 new.isna().mean().round(3)
 
 # %%
-# One model has a scale, neighbors and a calibration of each site. With ``calibration="conformal"`` at most 1 % of the
-# rows of each site are false alarms, on average over nominal rows.
+# One model has a scale, neighbors and a calibration of each site. With
+# ``calibration="conformal"`` at most 1 % of the rows of each site are false alarms, on
+# average over nominal rows.
 
 model = lpe_dask.LPE(
     by=["site"], missing="measure", scale="standard", aggregation="mean",
@@ -66,8 +68,9 @@ p_values = model.score_samples(new)
 model.groups_.iloc[:, :5]
 
 # %%
-# In the north p-values fall as the sensor drifts away; late rows that are not flagged have a gap there. In the west
-# p-values are low while the sensor is stuck, but where the load happens to be about what it says.
+# In the north p-values fall as the sensor drifts away; late rows that are not flagged have
+# a gap there. In the west p-values are low while the sensor is stuck, but where the load
+# happens to be about what it says.
 
 figure, axes = plt.subplots(3, 1, figsize=(9, 7.5), sharex=True, layout="constrained")
 for ax, site in zip(axes, SITES.index, strict=True):
@@ -76,8 +79,8 @@ for ax, site in zip(axes, SITES.index, strict=True):
 plt.show()
 
 # %%
-# A model that ignores the sites takes the rows of all sites together as normal. It finds far less, as what is a fault
-# in one site is usual in another.
+# A model that ignores the sites takes the rows of all sites together as normal. It finds
+# far less, as what is a fault in one site is usual in another.
 
 one_for_all = lpe_dask.LPE(
     missing="measure", scale="standard", aggregation="mean",
@@ -87,7 +90,9 @@ flags = pd.DataFrame(
     {
         "a model with by": p_values.to_numpy() <= 0.01,
         "a model without": one_for_all.predict(new.drop(columns="site")) == -1,
-        "rows": np.select([drifts, sticks], ["drift in north", "stuck in west"], "no fault"),
+        "rows": np.select(
+            [drifts, sticks], ["drift in north", "stuck in west"], "no fault"
+        ),
     }
 )
 flags.groupby("rows").mean().round(3)
@@ -104,4 +109,5 @@ for ax, (name, rows) in zip(axes, {"north": drifts, "west": sticks}.items(), str
 plt.show()
 
 # %%
-# More about :doc:`groups </guide/groups>` and :doc:`missing values </guide/missing_values>`.
+# More about :doc:`groups </guide/groups>` and :doc:`missing values
+# </guide/missing_values>`.

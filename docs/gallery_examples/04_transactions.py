@@ -2,8 +2,9 @@
 Transactions with heavy tails
 =============================
 
-Amounts of money have heavy tails: a few are a thousand times as large as most. Then a distance is mostly one of
-amounts, and what is unusual in another way is hidden. This example compares what can be done about that.
+Amounts of money have heavy tails: a few are a thousand times as large as most. Then a
+distance is mostly one of amounts, and what is unusual in another way is hidden. This
+example compares what can be done about that.
 """
 
 import matplotlib.pyplot as plt
@@ -25,7 +26,9 @@ def payments(n):
     typical, hour = KINDS.loc[kinds, "typical"], KINDS.loc[kinds, "hour"]
     return pd.DataFrame(
         {
-            "amount": typical.to_numpy() * rng.lognormal(0, 0.6, n) * (1 + rng.pareto(2.5, n)),
+            "amount": typical.to_numpy()
+            * rng.lognormal(0, 0.6, n)
+            * (1 + rng.pareto(2.5, n)),
             "hour": (hour.to_numpy() + rng.normal(0, 2, n)).clip(0, 24),
             "days_since_last": rng.lognormal(0.5, 1.2, n),
             "kind": kinds,
@@ -37,22 +40,25 @@ nominal = payments(5000)
 nominal.describe().round(1)
 
 # %%
-# New payments with three kinds of fraud: huge amounts, a grocery that costs as much as a journey, and payments in the
-# small hours.
+# New payments with three kinds of fraud: huge amounts, a grocery that costs as much as a
+# journey, and payments in the small hours.
 
 new = payments(2300)
-cause = np.repeat(["none", "huge amount", "costly grocery", "at night"], [2000, 100, 100, 100])
+cause = np.repeat(
+    ["none", "huge amount", "costly grocery", "at night"], [2000, 100, 100, 100]
+)
 new.loc[cause == "huge amount", "amount"] *= 300
 new.loc[cause == "costly grocery", "kind"] = "grocery"
 new.loc[cause == "costly grocery", "amount"] = 900 * rng.lognormal(0, 0.3, 100)
 new.loc[cause == "at night", "hour"] = rng.uniform(2, 5, 100)
 
 # %%
-# The share of each that has ``p <= 0.01``, for some scales. Without one there is little but amounts, and the standard
-# deviation of amounts is mostly that of the largest ones. ``"quantile"`` spreads out what is usual, and finds the most
-# of the unusual mixes; how far out a value is it hardly sees, but here it is enough. With logarithms, twice as much
-# is as far away for small amounts as for large ones, which makes ``"standard"`` much better. No choice is the best for
-# every cause, and none raises more false alarms (the column "none").
+# The share of each that has ``p <= 0.01``, for some scales. Without one there is little but
+# amounts, and the standard deviation of amounts is mostly that of the largest ones.
+# ``"quantile"`` spreads out what is usual, and finds the most of the unusual mixes; how far
+# out a value is it hardly sees, but here it is enough. With logarithms, twice as much is as
+# far away for small amounts as for large ones, which makes ``"standard"`` much better. No
+# choice is the best for every cause, and none raises more false alarms (the column "none").
 
 
 def logarithmic(rows):
@@ -90,12 +96,15 @@ ax.set_xlim(-0.002, 0.1)
 plt.show()
 
 # %%
-# The last model in pairs of columns, with every sixth payment. Crosses outside of a line are unusual in these two
-# columns already: huge amounts and payments at night. Costly groceries are inside of all lines: their amounts are
-# unusual only together with their kind.
+# The last model in pairs of columns, with every sixth payment. Crosses outside of a line
+# are unusual in these two columns already: huge amounts and payments at night. Costly
+# groceries are inside of all lines: their amounts are unusual only together with their
+# kind.
 
 columns = ["amount", "hour", "days_since_last"]
-axes = lpe_dask.plot_pairs(model, logarithmic(nominal), logarithmic(new[::6]), columns=columns)
+axes = lpe_dask.plot_pairs(
+    model, logarithmic(nominal), logarithmic(new[::6]), columns=columns
+)
 for ax, name in [(axes[2, 0], "log10 of amount"), (axes[2, 2], "log10 of days since last")]:
     ax.set_xlabel(name)
 plt.show()

@@ -2,8 +2,8 @@
 Images: an unknown digit
 ========================
 
-Scanned digits of 8 x 8 pixels, of which the model has seen all kinds but nines. A row is an image, a column a pixel.
-All pixels have one unit, so that distances need no scale.
+Scanned digits of 8 x 8 pixels, of which the model has seen all kinds but nines. A row is an
+image, a column a pixel. All pixels have one unit, so that distances need no scale.
 """
 
 import matplotlib.pyplot as plt
@@ -26,8 +26,8 @@ print(f"{(p_values[is_nine] <= 0.05).mean():.0%} of the nines are flagged,")
 print(f"and {(p_values[~is_nine] <= 0.05).mean():.1%} of the other digits")
 
 # %%
-# The most unusual images, each above its nearest nominal one, and below it how much each pixel adds to the distance:
-# the darker, the more. The titles are what the images are.
+# The most unusual images, each above its nearest nominal one, and below it how much each
+# pixel adds to the distance: the darker, the more. The titles are what the images are.
 
 most_unusual = np.argsort(model.statistic(new))[::-1][:8]
 reasons = model.explain(new[most_unusual], top=64)
@@ -38,7 +38,9 @@ for number, (row, column) in enumerate(zip(most_unusual, axes.T, strict=True)):
     of_row = reasons.loc[number]
     shares[of_row["column"].astype(int)] = of_row["share"]
     shown = [new[row], nominal[nearest[number]], shares]
-    for ax, image, colors in zip(column, shown, ["gray_r", "gray_r", "Oranges"], strict=True):
+    for ax, image, colors in zip(
+        column, shown, ["gray_r", "gray_r", "Oranges"], strict=True
+    ):
         ax.imshow(image.reshape(8, 8), cmap=colors)
         ax.set(xticks=[], yticks=[])
     column[0].set_title(new_kinds[row])
@@ -48,8 +50,9 @@ for ax, name in zip(axes[:, 0], ["unusual", "its nearest", "difference"], strict
 plt.show()
 
 # %%
-# K matters if nominal rows form small groups. There are about 110 images of each digit here, in several styles of
-# writing. Few neighbors find more nines, and the mean of the distances depends less on K.
+# K matters if nominal rows form small groups. There are about 110 images of each digit
+# here, in several styles of writing. Few neighbors find more nines, and the mean of the
+# distances depends less on K.
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 for ax, aggregation in zip(axes, ["kth", "mean"], strict=True):

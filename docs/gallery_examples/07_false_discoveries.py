@@ -2,8 +2,9 @@
 Few false alarms among what is flagged
 ======================================
 
-Of 10,000 normal rows, 100 have ``p <= 0.01``. If there are 50 anomalies, two thirds of what is flagged are false
-alarms. `false_discovery_control` keeps their share, on average, at most at a level that you choose.
+Of 10,000 normal rows, 100 have ``p <= 0.01``. If there are 50 anomalies, two thirds of what
+is flagged are false alarms. `lpe_dask.false_discovery_control` keeps their share, on
+average, at most at a level that you choose.
 """
 
 import matplotlib.pyplot as plt
@@ -46,8 +47,9 @@ axes[0].set_xlabel("")
 plt.show()
 
 # %%
-# This is how it works (Benjamini and Hochberg): p-values are sorted, and all up to the last one below the line
-# ``q i / n`` are flagged. With more anomalies, the cut-off is higher; with none, mostly nothing is flagged.
+# This is how it works (Benjamini and Hochberg): p-values are sorted, and all up to the last
+# one below the line ``q i / n`` are flagged. With more anomalies, the cut-off is higher;
+# with none, mostly nothing is flagged.
 
 figure, ax = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
 smallest = np.sort(p_values.to_numpy())[:120]
@@ -61,25 +63,31 @@ ax.legend()
 plt.show()
 
 # %%
-# It holds on average. Here are 100 tables, each with other nominal rows: the share of false alarms among the flagged
-# rows varies, and its mean is about 9.5 %, the share of normal rows times q. It takes enough nominal rows: with m of them in the calibration, no p-value
+# It holds on average. Here are 100 tables, each with other nominal rows: the share of false
+# alarms among the flagged rows varies, and its mean is about 9.5 %, the share of normal
+# rows times q. It takes enough nominal rows: with m of them in the calibration, no p-value
 # is below 1 / (m + 1), and a single row of n is flagged only if that is at most q / n.
 
 shares = []
 for seed in range(100):
     rng = np.random.default_rng(seed)
-    fitted = lpe_dask.LPE(5, calibration="conformal", random_state=seed).fit(rng.standard_normal((4000, 2)))
+    fitted = lpe_dask.LPE(5, calibration="conformal", random_state=seed).fit(
+        rng.standard_normal((4000, 2))
+    )
     tested = rng.standard_normal((500, 2))
     tested[:25] += 5
     flags = lpe_dask.false_discovery_control(fitted.score_samples(tested), q=0.1)
     shares.append(flags[25:].sum() / max(1, flags.sum()))
 figure, ax = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
 ax.hist(shares, bins=np.arange(0, 0.4, 0.04), facecolor="0.82", edgecolor="black")
-ax.axvline(np.mean(shares), color="#d55e00", linestyle="--", label=f"mean {np.mean(shares):.3f}")
+ax.axvline(
+    np.mean(shares), color="#d55e00", linestyle="--", label=f"mean {np.mean(shares):.3f}"
+)
 ax.axvline(0.1, color="black", label="q = 0.1")
 ax.set(xlabel="share of false alarms among flagged rows", ylabel="tables")
 ax.legend()
 plt.show()
 
 # %%
-# :doc:`/guide/decisions` says which level to take, and what holds for the nominal rows at hand.
+# :doc:`/guide/decisions` says which level to take, and what holds for the nominal rows at
+# hand.

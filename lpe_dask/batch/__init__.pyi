@@ -7,6 +7,7 @@ from .explanations import explain_output as explain_output
 from .inspection import inspect_model as inspect_model
 from .job import ClusterSection as ClusterSection
 from .job import Job as Job
+from .json_schema import job_schema as job_schema
 from .output import note_failure as note_failure
 from .page import report as report
 from .patterns import read_patterns as read_patterns

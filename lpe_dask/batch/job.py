@@ -23,6 +23,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    WithJsonSchema,
     create_model,
 )
 from pydantic.fields import FieldInfo
@@ -92,17 +93,38 @@ def _as_seconds(value: Any) -> Any:
     return seconds_of(value) if isinstance(value, str) else value
 
 
-def _key(description: str, example: str, default: Any = None, **limits: Any) -> Any:
-    """Return a key of a section, with what it may be and an example, for messages."""
-    return Field(default, description=description, examples=[example], **limits)
+def _key(
+    meaning: str, must_be: str, example: str, default: Any = None, **limits: Any
+) -> Any:
+    """Return a key of a section: what it is for, and for messages its values and one.
 
+    Editors show all of it (json_schema.py).
+    """
+    texts: dict[str, Any] = {"title": meaning, "description": must_be}
+    return Field(default, examples=[example], **texts, **limits)
+
+
+_DISTINCT = {"uniqueItems": True}
 
 # Lists become tuples, which are frozen; nothing else is converted.
 _Names = Annotated[
-    tuple[str | int, ...], AfterValidator(_check_distinct), Field(strict=False)
+    tuple[str | int, ...],
+    AfterValidator(_check_distinct),
+    Field(strict=False, json_schema_extra=_DISTINCT),
 ]
+_Text = {"type": "string", "minLength": 1}
 _Sources = Annotated[
-    tuple[Source, ...], AfterValidator(_check_sources), Field(strict=False, min_length=1)
+    tuple[Source, ...],
+    AfterValidator(_check_sources),
+    Field(strict=False, min_length=1),
+    WithJsonSchema(
+        {"anyOf": [_Text, {"type": "array", "items": _Text, "minItems": 1} | _DISTINCT]}
+    ),
+]
+_Seconds = Annotated[
+    float | None,
+    BeforeValidator(_as_seconds),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, _Text]}),
 ]
 _SOURCES = "a path or a list of paths, at least one, none empty and none twice"
 _NAMES = "a list of column names, at least one and none twice"
@@ -135,8 +157,15 @@ class _FeatureSection(Section):
         All but these.
     """
 
-    columns: _Names | None = _key(_NAMES, '["src_bytes", "dst_bytes"]', min_length=1)
-    exclude: _Names | None = _key(_NAMES, '["id", "ts"]', min_length=1)
+    columns: _Names | None = _key(
+        "The columns to measure; all, if neither this nor exclude is given",
+        _NAMES,
+        '["src_bytes", "dst_bytes"]',
+        min_length=1,
+    )
+    exclude: _Names | None = _key(
+        "Measure all columns but these", _NAMES, '["id", "ts"]', min_length=1
+    )
 
     @property
     def measured(self) -> Sequence[Any] | ExcludedColumns | None:
@@ -157,11 +186,26 @@ class NominalSection(_FeatureSection):
         A list with marks at rows to leave out, which are anomalies.
     """
 
-    data: _Sources = _key(_SOURCES, '"nominal/*.parquet"', ...)
-    missing: Literal["error", "drop", "measure"] = _key(
-        '"error", "drop" or "measure"', '"drop"', "error"
+    data: _Sources = _key(
+        "The rows to fit, known to be normal: Parquet or CSV; files, folders or globs",
+        _SOURCES,
+        '"nominal/*.parquet"',
+        ...,
     )
-    without_rows: str | None = _key("a path, not empty", '"list.csv"', pattern=_PATH)
+    missing: Literal["error", "drop", "measure"] = _key(
+        "What to do about nominal rows with NaN or inf; measure: rows of [score] too are "
+        "measured with their gaps",
+        '"error", "drop" or "measure"',
+        '"drop"',
+        "error",
+    )
+    without_rows: str | None = _key(
+        "Leave out the nominal rows that are marked as anomalies in this list, which "
+        "lpe-dask explain OUT --confirm LIST has written",
+        "a path, not empty",
+        '"list.csv"',
+        pattern=_PATH,
+    )
 
 
 class _ModelSection(Section):
@@ -178,11 +222,27 @@ class _ModelSection(Section):
         Whether to judge the model by nominal rows that are held out.
     """
 
-    path: str | None = _key("a path, not empty", '"models/kdd"', pattern=_PATH)
-    refit: bool | Annotated[str, Field(pattern=REFIT_POLICY)] = _key(
-        'true, false, "on drift" or "every N days"', '"every 30 days"', default=False
+    path: str | None = _key(
+        "The folder of the model: loaded where it is there, else fitted and saved; needed "
+        "without [score]",
+        "a path, not empty",
+        '"models/kdd"',
+        pattern=_PATH,
     )
-    check_calibration: bool = _key(_SWITCH, "true", default=False)
+    refit: bool | Annotated[str, Field(pattern=REFIT_POLICY)] = _key(
+        "Fit again and replace the model: before rows are scored (true), or after the old "
+        "one has scored, if it is time",
+        'true, false, "on drift" or "every N days"',
+        '"every 30 days"',
+        default=False,
+    )
+    check_calibration: bool = _key(
+        "Judge by nominal rows that are held out whether false alarms are as rare as "
+        "promised",
+        _SWITCH,
+        "true",
+        default=False,
+    )
 
     @property
     def policy(self) -> RefitPolicy | None:
@@ -201,8 +261,9 @@ else:
     ModelSection = create_model(
         "ModelSection",
         __base__=_ModelSection,
+        __doc__=_ModelSection.__doc__,
         anomaly_log_density=(
-            Callable | None,
+            Annotated[Callable | None, WithJsonSchema({})],
             Field(None, description="a function, which only LPE in Python can be given"),
         ),
         **{name: (Any, default) for name, default in DEFAULTS.items()},
@@ -236,20 +297,62 @@ class ScoreSection(_FeatureSection):
         Whether the rows are written to one file, too.
     """
 
-    data: _Sources = _key(_SOURCES, '"in/{date}/*.parquet"', ...)
+    data: _Sources = _key(
+        "The rows to score: Parquet or CSV; files, folders or globs",
+        _SOURCES,
+        '"in/{date}/*.parquet"',
+        ...,
+    )
     keep: _Names | None = _key(
+        "The columns to carry over to the output; all, if it is not given",
         "a list of column names, none twice; an empty one carries over none",
         '["id", "ts"]',
     )
-    output: str = _key("a path, not empty", '"out/{date}"', ..., pattern=_PATH)
-    alpha: float | None = _key(_LEVEL, "0.05", gt=0, lt=1)
-    confidence: float | None = _key(_CONFIDENCE, "0.95", gt=0.5, lt=1)
-    fdr: float | None = _key(_LEVEL, "0.1", gt=0, lt=1)
-    report: bool = _key(_SWITCH, "false", default=True)
-    private: _Names | None = _key(_NAMES, '["name", "birth_date"]', min_length=1)
-    rows: Literal["all", "flagged"] = _key('"all" or "flagged"', '"flagged"', "all")
+    output: str = _key(
+        "The folder to write", "a path, not empty", '"out/{date}"', ..., pattern=_PATH
+    )
+    alpha: float | None = _key(
+        "Flag rows with a p-value of at most this; the level of the model, or 0.05, if it "
+        "is not given",
+        _LEVEL,
+        "0.05",
+        gt=0,
+        lt=1,
+    )
+    confidence: float | None = _key(
+        "Keep alpha with this probability for these nominal rows; on average over such "
+        "sets, if it is not given",
+        _CONFIDENCE,
+        "0.95",
+        gt=0.5,
+        lt=1,
+    )
+    fdr: float | None = _key(
+        "Flag rows at this false discovery rate, instead of alpha",
+        _LEVEL,
+        "0.1",
+        gt=0,
+        lt=1,
+    )
+    report: bool = _key("Make a page about the run", _SWITCH, "false", default=True)
+    private: _Names | None = _key(
+        "Columns that are in no reasons and not on the page",
+        _NAMES,
+        '["name", "birth_date"]',
+        min_length=1,
+    )
+    rows: Literal["all", "flagged"] = _key(
+        "The rows to write; flagged: those that are flagged or have no p-value, with their "
+        "row_number in data",
+        '"all" or "flagged"',
+        '"flagged"',
+        "all",
+    )
     format: Literal["parquet", "csv", "jsonl"] = _key(
-        '"parquet", "csv" or "jsonl"', '"csv"', "parquet"
+        "Write the rows to one file of this format, too",
+        '"parquet", "csv" or "jsonl"',
+        '"csv"',
+        "parquet",
     )
 
     def check_form(self) -> None:
@@ -276,10 +379,37 @@ class DriftSection(Section):
         As in `monitoring.config.DriftConfig`.
     """
 
-    delta: float = _key(_LEVEL, "0.01", default=0.01, gt=0, lt=1)
-    tolerance: float = _key("a number of at least 0", "0.25", default=0.25, ge=0)
-    anomalies: float = _key(_SHARE, "0.05", default=0.05, ge=0, lt=1)
-    shift: float = _key(_SHARE, "0.02", default=0.02, ge=0, lt=1)
+    delta: float = _key(
+        'The probability of a false verdict "drift", over all runs of a series',
+        _LEVEL,
+        "0.01",
+        default=0.01,
+        gt=0,
+        lt=1,
+    )
+    tolerance: float = _key(
+        "By which share more, or fewer, rows than promised may have small p-values",
+        "a number of at least 0",
+        "0.25",
+        default=0.25,
+        ge=0,
+    )
+    anomalies: float = _key(
+        "The share of rows that may be anomalies, beside false alarms",
+        _SHARE,
+        "0.05",
+        default=0.05,
+        ge=0,
+        lt=1,
+    )
+    shift: float = _key(
+        "By how much the distribution of the p-values of other rows may shift",
+        _SHARE,
+        "0.02",
+        default=0.02,
+        ge=0,
+        lt=1,
+    )
 
 
 class ClusterSection(Section):
@@ -307,26 +437,50 @@ class ClusterSection(Section):
     RUN_KEYS: ClassVar[tuple[str, ...]] = ("give_up_after", "finish_within")
 
     scheduler: str | None = _key(
+        "Join the cluster of this scheduler, or work in this process",
         'the address of a scheduler, or "threads"',
         '"tcp://10.0.0.1:8786"',
         pattern="^threads$|:",
     )
-    scheduler_file: str | None = _key("a path", '"scheduler.json"', pattern=_PATH)
-    workers: int | None = _key(_WHOLE, "4", ge=1)
-    memory_limit: Annotated[int | None, BeforeValidator(_as_bytes)] = _key(
+    scheduler_file: str | None = _key(
+        "Join the cluster whose scheduler has written its address to this file",
+        "a path",
+        '"scheduler.json"',
+        pattern=_PATH,
+    )
+    workers: int | None = _key(
+        "How many worker processes to start; as suits the machine, if it is not given",
+        _WHOLE,
+        "4",
+        ge=1,
+    )
+    memory_limit: Annotated[
+        int | None,
+        BeforeValidator(_as_bytes),
+        WithJsonSchema({"type": ["integer", "string"]}),
+    ] = _key(
+        "The memory of each worker to start",
         f"an amount of memory, of at least {Workers.MIN_BYTES // 2**20}MiB",
         '"4GiB"',
         ge=Workers.MIN_BYTES,
         le=2**63 - 1,
     )
-    threads: int | None = _key(_WHOLE, "1", ge=1)
-    give_up_after: Annotated[float | None, BeforeValidator(_as_seconds)] = _key(
-        "a time above 0, as a text with its unit or in seconds", '"30min"', gt=0
+    threads: int | None = _key("The threads of each worker to start", _WHOLE, "1", ge=1)
+    give_up_after: _Seconds = _key(
+        "End the run if no task is done for so long",
+        "a time above 0, as a text with its unit or in seconds",
+        '"30min"',
+        gt=0,
     )
-    finish_within: Annotated[float | None, BeforeValidator(_as_seconds)] = _key(
-        "a time above 0, as a text with its unit or in seconds", '"2h"', gt=0
+    finish_within: _Seconds = _key(
+        "Refuse a run that is forecast to take longer, and end one that is too slow",
+        "a time above 0, as a text with its unit or in seconds",
+        '"2h"',
+        gt=0,
     )
-    dashboard: bool = _key(_SWITCH, "true", default=False)
+    dashboard: bool = _key(
+        "Start Dask's dashboard with the workers", _SWITCH, "true", default=False
+    )
 
     @classmethod
     def of_options(cls, given: Mapping[str, Any]) -> ClusterSection:
@@ -386,6 +540,8 @@ class NotifySection(Section):
     command: Annotated[
         tuple[Annotated[str, Field(pattern=_PATH)], ...], Field(strict=False, min_length=1)
     ] = _key(
+        "What to run at the end, on new patterns, drift or failure; {summary} is the path "
+        "of the summary",
         "a list of texts, a program and its arguments, none of them empty",
         '["notify-us", "{summary}"]',
         ...,

@@ -281,6 +281,20 @@ def inspect(path: str, as_json: bool, debug: bool) -> None:
         echo(json.dumps(inspection.content, indent=1) if as_json else inspection)
 
 
+@cli.command()
+@debug_option
+def schema(debug: bool) -> None:
+    """Print the JSON Schema of job files.
+
+    Editors complete and check a job file if its first line names a file with it, as in
+    #:schema ./job.schema.json
+    """
+    with exit_codes(debug):
+        from lpe_dask.batch import job_schema
+
+        echo(json.dumps(job_schema(), indent=1))
+
+
 @cli.command(name="compile")
 @click.option(
     "--algorithm",

@@ -19,7 +19,7 @@ _HEADINGS = ("Options", "Options of the model", "Options of the workers")
 
 
 def option_groups(context: click.Context) -> Iterator[tuple[str, list[click.Option]]]:
-    """Yield the headings of a command that has options there, with these, in their order."""
+    """Yield the headings in the help of a command, each with its options."""
     params = context.command.get_params(context)
     options = [of for of in params if isinstance(of, click.Option)]
     for heading in _HEADINGS:
@@ -35,9 +35,7 @@ def _heading(option: click.Option) -> str:
 class GroupedCommand(click.Command):
     """A command whose help has its options in groups."""
 
-    def format_options(
-        self, ctx: click.Context, formatter: click.HelpFormatter
-    ) -> None:
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of each group under its heading."""
         for heading, group in option_groups(ctx):
             records = [record for of in group if (record := of.get_help_record(ctx))]

@@ -39,11 +39,12 @@ ERROR = 0.01
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibrationCheck:
-    """What was found about the false alarms of a model, by `lpe_dask.LPE.check_calibration`.
+    """What `lpe_dask.LPE.check_calibration` found about the false alarms of a model.
 
     Attributes
     ----------
     calibration : {"loo", "split", "conformal"}
+        That of the model.
     is_exact : bool
         Whether the bounds hold exactly (up to ties, which lower counts): for "conformal".
         For the others they are approximate.

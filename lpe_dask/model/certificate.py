@@ -70,6 +70,7 @@ class Certificate:
     bound : float
         With probability 1 - risk, at most this share of the rows is off by more.
     risk : float
+        The probability that ``bound`` is wrong.
     n_audited : int
         Rows of the sample; 0 where all rows were measured exactly.
     n_exceeding : int

@@ -109,14 +109,14 @@ class LPE(OutlierMixin, BaseEstimator):
         Learned from the nominal rows: start with "standard", unless all columns have the
         same unit (docs/guide/choosing.md). "minmax" and "standard" multiply squared
         differences by ``1 / (max - min)**2`` or ``1 / variance``, rounded to 24
-        significant bits, so that differences tie as they do unscaled; before a Mahalanobis matrix, rows become
-        ``(x - min) / (max - min)`` or ``(x - mean) / std``. "quantile" takes x to the share
-        of nominal rows below it and half of the share that equals it, before differences
-        are taken. That is linear between at most 1,000 of their values and beyond their
-        ends, there with slope ``1 / (max - min)``; of more than 100,000 rows it is the
-        share in a sample of so many, drawn by ``random_state``. "minmax+quantile": each
-        column in both forms, first all in the one and then all in the other. A constant
-        column keeps its unit.
+        significant bits, so that differences tie as they do unscaled; before a Mahalanobis
+        matrix, rows become ``(x - min) / (max - min)`` or ``(x - mean) / std``. "quantile"
+        takes x to the share of nominal rows below it and half of the share that equals it,
+        before differences are taken. That is linear between at most 1,000 of their values
+        and beyond their ends, there with slope ``1 / (max - min)``; of more than 100,000
+        rows it is the share in a sample of so many, drawn by ``random_state``.
+        "minmax+quantile": each column in both forms, first all in the one and then all in
+        the other. A constant column keeps its unit.
     categorical : {None, "auto"} or list, default=None
         Columns that are compared as equal or different: each that differs adds 1 to the
         squared distance, or its weight in ``metric_params={"w": ...}``, which has an entry
@@ -231,7 +231,7 @@ class LPE(OutlierMixin, BaseEstimator):
     calibration_ : ndarray or SortedVector of shape ``(n_samples_,)`` or (m,)
         The statistic of each calibration row, or what p-values compare instead, ascending.
         Of more rows than the configuration key ``statistics-in-memory`` says, they are on
-        storage: ``numpy.asarray`` reads them all, ``calibration_[i]`` one of them.
+        storage: `numpy.asarray` reads them all, ``calibration_[i]`` one of them.
         With ``by``, if groups have their own calibration, it makes no difference if other
         values are assigned.
     calibration_kind_ : {"loo", "split", "conformal"}
@@ -347,14 +347,15 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
-            Nominal rows, numbers or booleans (see ``categorical`` for others); or another
-            table in memory that has names, such as a Polars frame, an Arrow table or a dict
-            of columns (docs/guide/input.md); or the path of a Parquet or CSV table, or a
-            list of such paths. Masked values are missing. A Dask input is read several
-            times, and again where a cluster has lost what was made of it. The model keeps
-            what it was given, for `check_calibration` as well, without a copy. An array
-            that was fitted on a cluster, or of which not all rows are calibration rows,
-            must not be changed; ValueError when it is read again otherwise.
+            Nominal rows, numbers or booleans (see ``categorical`` for others); lazy as a
+            `dask.array.Array` or a `dask.dataframe.DataFrame`; or another table in memory
+            that has names, such as a Polars frame, an Arrow table or a dict of columns
+            (docs/guide/input.md); or the path of a Parquet or CSV table, or a list of such
+            paths. Masked values are missing. A Dask input is read several times, and again
+            where a cluster has lost what was made of it. The model keeps what it was given,
+            for `check_calibration` as well, without a copy. An array that was fitted on a
+            cluster, or of which not all rows are calibration rows, must not be changed;
+            ValueError when it is read again otherwise.
         y : ignored
             There for pipelines of scikit-learn.
         csv : dict, optional

@@ -20,6 +20,7 @@ class NewValues:
     Attributes
     ----------
     column : str
+        Its name.
     missing, unseen : int
         Rows with these.
     is_category : bool
@@ -53,6 +54,7 @@ class GroupDrift:
     Attributes
     ----------
     group : str
+        Its name, by the values of the columns that divide rows.
     rows, flagged : int
         Of the run, with a p-value.
     shift, shift_low : float
@@ -130,18 +132,21 @@ class Drift:
     Attributes
     ----------
     verdict : {"no drift", "drift", "invalid input", "too few rows to test", "calibrating"}
+        What `lpe_dask.drift` says of these.
     reason : str, optional
         Why it is not "no drift".
     run : str
+        Its name.
     number : int
         Runs that count, with this one if it does.
     rows, rows_nan, flagged : int
+        Of this run: all rows, those without a p-value, and those with ``p <= alpha``.
     flagged_share : float, optional
         Of the rows with a p-value; None if there are none.
     flagged_between : tuple of float, optional
         Its Clopper-Pearson interval, at 95 %.
     promised : float
-        alpha.
+        The rate of false alarms that is promised: alpha.
     promised_between : tuple of float, optional
         The 95 % interval of the rate of false alarms of this calibration; where the first
         runs are the reference, of the share that is flagged in runs like these. None while
@@ -159,6 +164,7 @@ class Drift:
     consecutive_excess_runs : int
         Runs, up to this one, with more flagged rows than promised.
     n_calibration : int
+        Calibration rows of the model.
     reference_rows : int, optional
         Of the first runs that later ones are tested against. None: the calibration rows are
         what runs are tested against.

@@ -25,9 +25,20 @@ def plot_calibration(p_values: Any, *, ax: Axes | None = None) -> Axes:
 
     Parameters
     ----------
-    p_values, ax
-        As in `plot_scores`, of nominal rows that were not fitted, or `LPE.p_values_`; the
-        result and errors are as there.
+    p_values : array, Series or Dask collection of shape (n,)
+        As in `plot_scores`, of nominal rows that were not fitted, or `LPE.p_values_`.
+    ax : Axes, optional
+        As in `plot_scores`.
+
+    Returns
+    -------
+    ax : Axes
+        Those that were drawn on.
+
+    Raises
+    ------
+    ValueError
+        As `plot_scores`.
 
     Examples
     --------

@@ -30,8 +30,7 @@ def plot_level_set(
     """Draw the region in which a model of two features finds rows nominal; computes.
 
     The shades are the p-values of the plane, dark for low ones, with a scale beside it; the
-    line bounds the region ``p > alpha``, at the model's ``offset_``. The Axes are returned,
-    as by `plot_scores`.
+    line bounds the region ``p > alpha``, at the model's ``offset_``.
 
     Parameters
     ----------
@@ -46,6 +45,11 @@ def plot_level_set(
         Points of the grid along each side; all of them are scored.
     ax : Axes, optional
         As in `plot_scores`.
+
+    Returns
+    -------
+    ax : Axes
+        Those that were drawn on.
 
     Raises
     ------

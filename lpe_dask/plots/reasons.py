@@ -39,7 +39,12 @@ def plot_reasons(reasons: Any, *, top: int = 10, ax: Axes | None = None) -> Axes
     top : int, default=10
         Bars of columns at most, those with the largest mean share.
     ax : Axes, optional
-        As in `plot_scores`, as is what is returned.
+        As in `plot_scores`.
+
+    Returns
+    -------
+    ax : Axes
+        Those that were drawn on.
 
     Raises
     ------

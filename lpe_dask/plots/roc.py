@@ -31,12 +31,14 @@ def plot_roc(
 
     A low p-value is anomalous. Rows of equal p-value are flagged together, which gives a
     straight piece of curve, such as that of the rows with p = 0; ``statistic`` ranks them.
-    Further calls on the same Axes, which are returned, add curves of other styles.
+    Further calls on the same Axes add curves of other styles.
 
     Parameters
     ----------
-    p_values, is_anomaly, ax
-        As in `plot_scores`; both kinds of rows are needed.
+    p_values : array, Series or Dask collection of shape (n,)
+        As in `plot_scores`.
+    is_anomaly : array, Series or Dask collection of shape (n,)
+        True or 1 for known anomalies; both kinds of rows are needed.
     statistic : array, Series or Dask collection of shape (n,), optional
         As `LPE.statistic` gives it for the same rows.
     graph : {"knn", "radius"}, default="knn"
@@ -44,6 +46,13 @@ def plot_roc(
         "radius". Ignored without ``statistic``.
     label : str, default="LPE"
         For the legend, before the area under the curve (AUC).
+    ax : Axes, optional
+        As in `plot_scores`.
+
+    Returns
+    -------
+    ax : Axes
+        Those that were drawn on.
 
     Raises
     ------

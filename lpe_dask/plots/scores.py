@@ -62,6 +62,7 @@ def plot_scores(
     Returns
     -------
     ax : Axes
+        Those that were drawn on.
 
     Raises
     ------

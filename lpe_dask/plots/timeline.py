@@ -41,7 +41,12 @@ def plot_timeline(
         In the place of ``alpha``: True or 1 for flagged rows, such as those of
         `false_discovery_control`.
     ax : Axes, optional
-        As in `plot_scores`, as is what is returned.
+        As in `plot_scores`.
+
+    Returns
+    -------
+    ax : Axes
+        Those that were drawn on.
 
     Raises
     ------

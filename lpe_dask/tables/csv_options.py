@@ -19,6 +19,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    WithJsonSchema,
 )
 
 from lpe_dask.tables.column_names import check_names, split_names
@@ -51,10 +52,14 @@ def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _key(description: str, example: str, **limits: Any) -> Any:
-    return Field(None, description=description, examples=[example], **limits)
+def _key(meaning: str, must_be: str, example: str, **limits: Any) -> Any:
+    texts: dict[str, Any] = {"title": meaning, "description": must_be}
+    return Field(None, examples=[example], **texts, **limits)
 
 
+_AS_TEXTS = WithJsonSchema(
+    {"type": ["array", "string", "number"], "items": {"type": ["string", "number"]}}
+)
 _Character = Annotated[
     str, BeforeValidator(lambda v: _WORDS.get(v, v) if isinstance(v, str) else v)
 ]
@@ -73,39 +78,60 @@ class CsvOptions(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     separator: _Character | None = _key(
+        "What is between values; else one of , ; | and tab, by the first line",
         'one ASCII character, also as "tab" or "space" (any number of spaces); with a '
         "space after it, spaces around it are left out",
         '";"',
         pattern=r'^[^\r\n"\x80-\U0010ffff] *$',
     )
-    decimal: Literal[".", ","] | None = _key('"." or ","', '","')
+    decimal: Literal[".", ","] | None = _key(
+        "The decimal point of numbers; a point, if it is not given", '"." or ","', '","'
+    )
     thousands: _Character | None = _key(
-        "a comma, a point, a space, ' or _", '"."', pattern="^[,. '_\u00a0\u202f]$"
+        "What groups the digits of numbers",
+        "a comma, a point, a space, ' or _",
+        '"."',
+        pattern="^[,. '_\u00a0\u202f]$",
     )
     quote: _Character | None = _key(
+        'What is around texts; ", if it is not given',
         'one ASCII character, or "" where there are no quotes',
         '"\'"',
         pattern=r"^[^\r\n\x80-\U0010ffff]?$",
     )
     comment: str | None = _key(
+        "Lines that begin with this are left out",
         "what lines begin with that are left out, not blank",
         '"#"',
         pattern=r"^[^\n]*\S[^\n]*$",
     )
     skip_rows: Annotated[int, Field(ge=0, le=_LAST_SKIPPED)] | _Lines | None = _key(
+        "Lines to leave out at the beginning, or by their numbers",
         "how many lines are left out at the beginning, or a list of the numbers of lines, "
         f"from 1 to {_LAST_SKIPPED}",
         "[1, 3, 4]",
     )
-    header: bool | None = _key("true or false", "false")
-    names: Annotated[_Texts, AfterValidator(_check_names)] | None = _key(
-        "a list of column names, at least one and none twice", '["a", "b"]', min_length=1
+    header: bool | None = _key(
+        "Whether the first line has the names of columns; true without names, if it is not "
+        "given",
+        "true or false",
+        "false",
     )
-    na_values: Annotated[_Texts, BeforeValidator(_as_texts)] | None = _key(
-        "a list of texts or numbers that mean a missing value", '["?", "-200"]'
+    names: Annotated[_Texts, AfterValidator(_check_names)] | None = _key(
+        "The names of the columns",
+        "a list of column names, at least one and none twice",
+        '["a", "b"]',
+        min_length=1,
+    )
+    na_values: Annotated[_Texts, BeforeValidator(_as_texts), _AS_TEXTS] | None = _key(
+        "What stands for a missing value, beside nothing",
+        "a list of texts or numbers that mean a missing value",
+        '["?", "-200"]',
     )
     encoding: Annotated[str, AfterValidator(_check_encoding)] | None = _key(
-        "an encoding that Python knows", '"latin-1"'
+        "The encoding of the files; UTF-8, if it is not given",
+        "an encoding that Python knows",
+        '"latin-1"',
     )
 
     @classmethod

@@ -46,12 +46,15 @@ LANGUAGES = {"console", "python", "text", "toml"}
 #: target, a test, or a script of the project that is run for each change.
 ELSEWHERE = {
     "pip install .": "make test",
+    'pip install ".[plot,s3]"': "make test",
     'pip install "lpe-dask[dashboard]"': "make test",
     'pip install "lpe-dask[plot]"': "make test",
     "lpe-dask fit NOMINAL --model MODEL --check-calibration": (
         "tests/core/model/test_calibration_check.py"
     ),
+    "lpe-dask --version": "tests/tools/test_package.py",
     "lpe-dask compile": "tests/core/cli/test_commands.py",
+    "python -m build": "tests/tools/test_package.py",
     "python -m lpe_dask": "tests/core/cli/test_commands.py",
     "PYTHONPATH=tests python -m benchmarks.categories": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.coming_from": (
@@ -72,6 +75,7 @@ ELSEWHERE = {
     ".ci/run": ".ci/run",
     ".venv/bin/pre-commit install": "tests/core/test_readme.py",
     ".venv/bin/python tests/saved_models.py": "tests/core/model/test_saved_models.py",
+    "lpe-dask schema > job.schema.json": "tests/core/batch/test_json_schema.py",
     "lpe-dask inspect benign": "tests/core/batch/test_inspection.py",
     "lpe-dask run job.toml --date 2026-11-01..2026-11-10": (
         "tests/core/cli/test_backfill.py"

@@ -14,10 +14,8 @@ GUARANTEES = DOCS / "guarantees.md"
 #: Pages that promise nothing of their own, and why. (Nor do those that list other pages.)
 WITHOUT = {
     "docs/changelog.md": "is the file of the root, of what has changed",
-    "docs/coming_from.md": "shows the same task beside other libraries",
     "docs/contributing.md": "is the file of the root, for developers",
     "docs/reference/command_line.md": "is made from the commands",
-    "docs/troubleshooting.md": "names causes and remedies that other pages have",
 }
 
 #: Where pages are that are made from docstrings and examples.

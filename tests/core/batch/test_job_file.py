@@ -451,9 +451,11 @@ def test_jobs__can_be_read_and_are_explained(path):
     assert f"({path.name})" in (path.parent / "README.md").read_text()
 
 
-def test_jobs__readme_shows_a_job_that_can_be_read(read):
-    text = (JOBS[0].parent / "README.md").read_text()
-    (block,) = [part.partition("```")[0] for part in text.split("```toml\n")[1:]]
+def test_jobs__page_shows_a_job_that_can_be_read(read):
+    page = JOBS[0].parents[1] / "docs" / "reference" / "job_file.md"
+    block, *_ = [
+        part.partition("```")[0] for part in page.read_text().split("```toml\n")[1:]
+    ]
 
     assert read(block).score is not None
 

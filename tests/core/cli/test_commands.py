@@ -69,7 +69,7 @@ def test_compile__compiles_and_says_so(monkeypatch, arguments, algorithm):
 
 
 def test_help__is_for_people():
-    names = "compile demo explain fit inspect plan report run score status"
+    names = "compile demo explain fit inspect plan report run schema score status"
     assert " ".join(sorted(commands.cli.commands)) == names
     for command in ([], *([name] for name in commands.cli.commands)):
         result = invoke(*command, "--help")

@@ -33,6 +33,7 @@ COMMANDS = {
     "report {folder}/out": FILES | PAGE,
     "status {folder}/out": FILES,
     "inspect {folder}/saved": FILES,
+    "schema": FILES,
     "plan {folder}/table.parquet": FILES | DASK | {"scipy.stats", "sklearn"},
 }
 
