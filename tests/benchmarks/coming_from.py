@@ -5,9 +5,10 @@
 
 Half of the normal rows are fitted, and all other rows are judged. Everyone is asked to flag
 5 % of normal rows, by what its documentation has for that, with all else at its defaults;
-rows are standardised first. Seconds are of fitting and judging together, medians over the
-draws, in which all take part one after another; what is imported, compiled and started
-before (`lpe_dask.compile_kernels`, a session of Spark) is not counted.
+rows are standardised first where a library does not do that itself. Seconds are of fitting
+and judging together, medians over the draws, in which all take part one after another;
+what is imported, compiled and started before (`lpe_dask.compile_kernels`, a session of
+Spark) is not counted.
 
 Peers that are not installed are named and left out. Of ``databricks-labs-dqx`` (with
 ``pyspark``, which needs Java) only the functions that train and score run without a

@@ -17,7 +17,7 @@ INSTALL = (ROOT / "docs" / "install.md").read_text()
 #: Tags of the image in the recipe of Kubernetes, by file.
 TAGS = {
     path.relative_to(ROOT): re.findall(r"/lpe-dask:([\w.]+)", path.read_text())
-    for folder in ("cluster", "cluster/kubernetes")
+    for folder in ("cluster/kubernetes", "docs/howto")
     for path in (ROOT / folder).iterdir()
     if path.is_file()
 }
@@ -36,7 +36,7 @@ def test_version__is_that_of_the_citation():
 def test_version__is_the_tag_of_the_image():
     tagged = {path.name: set(tags) for path, tags in TAGS.items() if tags}
 
-    assert {"README.md", "Containerfile", "cronjob.yaml", "daskjob.yaml"} <= set(tagged)
+    assert {"kubernetes.md", "Containerfile", "cronjob.yaml", "daskjob.yaml"} <= set(tagged)
     assert all(tags == {lpe_dask.__version__} for tags in tagged.values()), tagged
 
 

@@ -46,6 +46,7 @@ LANGUAGES = {"console", "python", "text", "toml"}
 #: target, a test, or a script of the project that is run for each change.
 ELSEWHERE = {
     "pip install .": "make test",
+    'pip install ".[ml]"': "make test",
     'pip install ".[plot,s3]"': "make test",
     'pip install "lpe-dask[dashboard]"': "make test",
     'pip install "lpe-dask[plot]"': "make test",

@@ -12,7 +12,7 @@ import lpe_dask
 from lpe_dask.tables import CsvOptions, csv_blocks, with_csv
 from lpe_dask.tables.table_files import read_frame
 
-PAGE = Path(__file__).parents[3] / "docs" / "csv.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "csv.md"
 
 #: The rows of each file, and the same with a missing value.
 ROWS = np.random.default_rng(0).normal(2000, 300, (60, 2)).round(2)

@@ -25,7 +25,7 @@ import lpe_dask
 from choosing import mostly_full
 from lpe_dask import LPE
 
-PAGE = Path(__file__).parents[3] / "docs" / "input.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "input.md"
 
 RNG = np.random.default_rng(13)
 NOMINAL = pd.DataFrame({"a": RNG.random(100), "b": 100 * RNG.random(100)})

@@ -18,7 +18,7 @@ import lpe_dask
 from hostile import ATTACKS, limited
 from lpe_dask.tables.table_files import open_table, read_frame
 
-PAGE = Path(__file__).parents[3] / "docs" / "input_files.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "input_files.md"
 
 
 def write(path, x, **further):

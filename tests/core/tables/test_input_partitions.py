@@ -16,7 +16,7 @@ import scipy.sparse
 from choosing import dealt, mostly_full
 from lpe_dask import LPE, score
 
-PAGE = Path(__file__).parents[3] / "docs" / "input_partitions.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "input_partitions.md"
 
 ROWS = pd.DataFrame(
     np.random.default_rng(0).integers(0, 9, (60, 3)).astype(float), columns=list("abc")
