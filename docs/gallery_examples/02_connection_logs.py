@@ -75,7 +75,7 @@ print(
 # Most connections have the same few values, and a few have huge ones.
 # ``scale="minmax+quantile"`` sees both what is far out and what is an unusual mix. All text
 # columns are categories. With ``calibration="conformal"`` at most 1 % of new connections
-# like the nominal ones are flagged, whatever is learned.
+# like the nominal ones are flagged on average, whatever is learned.
 
 arguments = {"categorical": "auto", "aggregation": "mean", "calibration": "conformal"}
 arguments |= {"alpha": 0.01, "random_state": 0}

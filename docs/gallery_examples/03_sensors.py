@@ -69,7 +69,7 @@ model.groups_.iloc[:, :5]
 
 # %%
 # In the north p-values fall as the sensor drifts away; late rows that are not flagged have
-# a gap there. In the west p-values are low while the sensor is stuck, but where the load
+# a gap there. In the west p-values are low while the sensor is stuck, except where the load
 # happens to be about what it says.
 
 figure, axes = plt.subplots(3, 1, figsize=(9, 7.5), sharex=True, layout="constrained")

@@ -55,8 +55,8 @@ new.loc[cause == "costly grocery", "amount"] = 900 * rng.lognormal(0, 0.3, 100)
 new.loc[cause == "at night", "hour"] = rng.uniform(2, 5, 100)
 
 # %%
-# The share of each that has ``p <= 0.01``, for some scales. Without one there is little but
-# amounts, and the standard deviation of amounts is mostly that of the largest ones.
+# The share of each that has ``p <= 0.01``, for some scales. Without one amounts alone
+# decide, and the standard deviation of amounts is mostly that of the largest ones.
 # ``"quantile"`` spreads out what is usual, and finds the most of the unusual mixes; how far
 # out a value is it hardly sees, but here it is enough. With logarithms, twice as much is as
 # far away for small amounts as for large ones, which makes ``"standard"`` much better. No
