@@ -71,13 +71,13 @@ ax.legend()
 plt.show()
 
 # %%
-# It holds on average. Here are 100 tables, each with other nominal rows: the share of false
+# It holds on average. Here are 200 tables, each with other nominal rows: the share of false
 # alarms among the flagged rows varies, and its mean is about 9.5 %, the share of normal
 # rows times q. It takes enough nominal rows: with m of them in the calibration, no p-value
 # is below 1 / (m + 1), and a single row of n is flagged only if that is at most q / n.
 
 shares = []
-for seed in range(100):
+for seed in range(200):
     rng = np.random.default_rng(seed)
     fitted = lpe_dask.LPE(5, calibration="conformal", random_state=seed).fit(
         rng.standard_normal((4000, 2))

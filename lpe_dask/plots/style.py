@@ -80,19 +80,22 @@ def draw_rows(
 def _points(n_rows: int, *, is_flagged: bool) -> dict[str, Any]:
     """Return how points of rows look: circles, and crosses of flagged rows.
 
-    Circles of many rows are small and gray, so that they do not become one black area.
+    Those of many rows are small and without edges, so that they become no black area.
     """
-    if is_flagged:
-        return {
-            "linestyle": "", "marker": "X", "markersize": 7.5, "markerfacecolor": "#d55e00",
-            "markeredgecolor": "black", "markeredgewidth": 0.6, "zorder": 3,
-        }  # fmt: skip
     few = n_rows <= _FEW_ROWS
-    return {
-        "linestyle": "", "marker": "o", "markersize": 4 if few else 2.2,
+    look: dict[str, Any] = {
+        "linestyle": "",
+        "rasterized": not few,
+    }  # else a PDF has a path for each row
+    if is_flagged:
+        return look | {
+            "marker": "X", "markersize": 7.5 if few else 4, "markerfacecolor": "#d55e00",
+            "markeredgecolor": "black", "markeredgewidth": 0.6 if few else 0, "zorder": 3,
+        }  # fmt: skip
+    return look | {
+        "marker": "o", "markersize": 4 if few else 2.2,
         "markerfacecolor": "white" if few else "0.45", "markeredgecolor": "0.15",
         "markeredgewidth": 0.7 if few else 0, "zorder": 2.5,
-        "rasterized": not few,  # else a PDF has a path for each row
     }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.dates import num2date
+from matplotlib.figure import Figure
 
 import lpe_dask
 from drawing import legend, lines
@@ -89,3 +90,16 @@ def test_plot_timeline__takes_numbers_in_any_order(ax):
 
     assert points(ax, "flagged") == ([9.5, 3], [0, 0.02])
     assert ax.get_xlabel() == "km"
+
+
+def test_plot_timeline__draws_many_rows_small_and_as_an_image(ax):
+    lpe_dask.plot_timeline(np.arange(2000) / 2000, alpha=0.5, ax=ax)
+
+    flagged, nominal = lines(ax)["flagged (1001 rows)"], lines(ax)["nominal (999 rows)"]
+    assert all(line.get_rasterized() for line in (flagged, nominal))
+    assert (flagged.get_marker(), nominal.get_marker()) == ("X", "o")
+    few = lines(lpe_dask.plot_timeline(P_VALUES, ax=Figure().subplots()))[
+        "nominal (3 rows)"
+    ]
+    assert nominal.get_markersize() < few.get_markersize()
+    assert not few.get_rasterized()
