@@ -10,9 +10,9 @@ and judging together, medians over the draws, in which all take part one after a
 what is imported, compiled and started before (`lpe_dask.compile_kernels`, a session of
 Spark) is not counted.
 
-Peers that are not installed are named and left out: nonconform needs Python 3.12. Of ``databricks-labs-dqx`` (with
-``pyspark``, which needs Java) only the functions that train and score run without a
-Databricks workspace: see docs/coming_from.md.
+Peers that are not installed are named and left out: nonconform needs Python 3.12. Of
+``databricks-labs-dqx`` (with ``pyspark``, which needs Java) only the functions that train
+and score run without a Databricks workspace: see docs/coming_from.md.
 """
 
 from __future__ import annotations
