@@ -1,6 +1,6 @@
 """One public table with the libraries that users come from: what is found, and how long.
 
-    pip install -e ".[bench]" "databricks-labs-dqx[anomaly]" pyspark
+    pip install -e ".[bench]" nonconform "databricks-labs-dqx[anomaly]" pyspark
     PYTHONPATH=tests python -m benchmarks.coming_from [--table mammography] [--draws 5]
 
 Half of the normal rows are fitted, and all other rows are judged. Everyone is asked to flag
@@ -10,9 +10,9 @@ and judging together, medians over the draws, in which all take part one after a
 what is imported, compiled and started before (`lpe_dask.compile_kernels`, a session of
 Spark) is not counted.
 
-Peers that are not installed are named and left out. Of ``databricks-labs-dqx`` (with
-``pyspark``, which needs Java) only the functions that train and score run without a
-Databricks workspace: see docs/coming_from.md.
+Peers that are not installed are named and left out: nonconform needs Python 3.12. Of
+``databricks-labs-dqx`` (with ``pyspark``, which needs Java) only the functions that train
+and score run without a Databricks workspace: see docs/coming_from.md.
 """
 
 from __future__ import annotations

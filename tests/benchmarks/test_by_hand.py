@@ -74,7 +74,9 @@ def test_coming_from__code_of_others_prints_what_the_page_says(capsys):
     benign, malignant = table[labels == 1], table[labels == 0]
     given = {"nominal": benign[:250], "rows": pd.concat([benign[250:], malignant])}
 
-    blocks = re.findall(r"^```{code-block} python\n(.*?)^```$", page, re.M | re.S)
+    blocks = re.findall(
+        r"^```{code-block} python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL
+    )
     for code in blocks[:2]:
         exec(code, dict(given))
 

@@ -46,10 +46,10 @@ LANGUAGES = {"console", "python", "text", "toml"}
 #: target, a test, or a script of the project that is run for each change.
 ELSEWHERE = {
     "pip install .": "make test",
+    'pip install ".[dashboard]"': "make test",
     'pip install ".[ml]"': "make test",
+    'pip install ".[plot]"': "make test",
     'pip install ".[plot,s3]"': "make test",
-    'pip install "lpe-dask[dashboard]"': "make test",
-    'pip install "lpe-dask[plot]"': "make test",
     "lpe-dask fit NOMINAL --model MODEL --check-calibration": (
         "tests/core/model/test_calibration_check.py"
     ),
