@@ -141,7 +141,7 @@ def _inline_formula(translator: HTML5Translator, node: nodes.math) -> None:
 
 
 def _formula(translator: HTML5Translator, node: nodes.math_block) -> None:
-    translator.body.append(tex2mathml(node.astext(), as_block=True))
+    translator.body.append(f"<p>{tex2mathml(node.astext(), as_block=True)}</p>")
     raise nodes.SkipNode
 
 
