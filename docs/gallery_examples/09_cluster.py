@@ -22,7 +22,7 @@ import lpe_dask
 # ``dd.read_parquet("s3://bucket/table")``.
 
 
-def partition(seed, n=10_000, n_anomalies=20):
+def partition(seed, n=8_000, n_anomalies=20):
     """Return rows of a partition: two kinds of normal rows, and a few anomalies."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((n, 6)) + 4 * rng.integers(0, 2, (n, 1))
@@ -54,7 +54,7 @@ print(f"{flagged} of {len(table)} rows are flagged")
 # begin with. The short tasks at the start learn the scale. ``lpe-join`` compares
 # calibration rows with the rows that they are measured among, and ``join_frame`` does so
 # for a partition of new rows, where it is: only nominal rows and results move between
-# workers.
+# workers. The first tasks of a worker take longer, as it loads what is compiled.
 
 tasks = pd.DataFrame(
     [
