@@ -165,12 +165,13 @@ class Forecast:
         )
 
     def _time(self) -> str:
+        total = f"about {duration_text(self.seconds)} on {self.n_threads} threads"
         listed = ", ".join(
             f"{step} {seconds:.1f} s"
             for step, seconds in self.steps.items()
             if seconds >= 0.05
         )
-        return f"about {duration_text(self.seconds)} on {self.n_threads} threads: {listed}"
+        return f"{total}: {listed}" if listed else total
 
 
 def _mebibytes(n_bytes: int) -> str:

@@ -859,7 +859,7 @@ def test_for_plan__share_the_machine(monkeypatch):
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [(0.5, "0.5 s"), (50, "50 s"), (3000, "50.0 minutes"), (9000, "2.5 hours"),
-     (200_000, "2.3 days")],
+     (200_000, "2.3 days"), (0.04, "0.04 s")],
 )  # fmt: skip
 def test_forecast__tells_times_in_units_that_fit(seconds, said):
     plan = SearchPlan(ProblemSize(10, 2, Statistic(5, None)), 64, 64, 64, 1)
@@ -868,7 +868,8 @@ def test_forecast__tells_times_in_units_that_fit(seconds, said):
         {"search": seconds},
     )  # fmt: skip
 
-    assert f"about {said} on 2 threads: " in str(forecast)
+    steps = f": search {seconds:.1f} s" if seconds > 0.05 else ""
+    assert str(forecast).endswith(f"time    about {said} on 2 threads{steps}")
     assert "K = 5, brute: no pairs" in str(forecast)
 
 
