@@ -33,6 +33,7 @@ extensions = [
 templates_path = ["_templates"]
 exclude_patterns = ["_templates", "gallery_examples", "paper"]
 nitpicky = True
+toc_object_entries_show_parents = "hide"
 
 # Markdown, with anchors of headings as on other pages that show it.
 myst_enable_extensions = ["colon_fence", "dollarmath"]
@@ -109,6 +110,7 @@ html_title = "lpe_dask"
 html_theme_options = {
     "show_toc_level": 2,
     "navbar_align": "left",
+    "header_links_before_dropdown": 7,
     "navigation_with_keys": False,
     "secondary_sidebar_items": {"**": ["page-toc"], "guarantees": []},  # wide tables
     "footer_start": ["copyright"],

@@ -63,7 +63,7 @@ class LPE(OutlierMixin, BaseEstimator):
     K-LPE gives each row :math:`\eta` the share of nominal rows whose distance to their K-th
     nearest neighbor is at least as large as its own,
 
-    .. math:: \hat p_K(\eta) = \frac1n \sum_{i=1}^n 1\{R_S(\eta) \le R_S(x_i)\},
+    .. math:: \hat p{}_K(\eta) = \frac1n \sum_{i=1}^n \mathbb{I}\{R_S(\eta) \le R_S(x_i)\},
 
     where :math:`R_S(x_i)` leaves :math:`x_i` out of its own neighborhood. For a nominal row
     this is about uniform, so ``p <= alpha`` raises false alarms at rate alpha (exactly what

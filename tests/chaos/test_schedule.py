@@ -11,7 +11,7 @@ from chaos.schedule import draw
 
 SEEDS = range(len(FAULTS))
 
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "reliability.md"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -122,7 +122,8 @@ def test_metrics__are_gauges_without_time_stamps_and_names():
 
 
 def test_page__describes_each_metric():
-    text = (Path(lpe_dask.__file__).parents[1] / "docs" / "watching.md").read_text()
+    docs = Path(lpe_dask.__file__).parents[1] / "docs"
+    text = (docs / "howto" / "watching.md").read_text()
     score_files(
         f"{DAYS[0]}.parquet", "out", nominal="nominal.parquet", calibration="conformal"
     )
