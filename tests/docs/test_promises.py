@@ -21,6 +21,10 @@ WITHOUT = {
 #: Where pages are that are made from docstrings and examples.
 MADE = ("gallery", "generated", "backreferences")
 
+#: Marks of tests that are left out, whatever the machine, and of those that only
+#: `make test-thorough` and `make lifetimes` run.
+SKIPPED, SELDOM = "skip|xfail", "slow|lifetimes"
+
 NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 
@@ -41,16 +45,18 @@ def parsed(path):
     return ast.parse(path.read_text())
 
 
-def is_skipped(tree, name):
-    """Whether a function of a test file is left out, whatever the machine."""
-    marks = [
+def has_mark(marks, tree, name):
+    """Whether a test, or its whole file, has one of some marks of pytest."""
+    of_file = [
         node.value
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
     ]
+    found = [mark for value in of_file for mark in getattr(value, "elts", [value])]
     (function,) = [f for f in tree.body if getattr(f, "name", None) == name]
-    marks += function.decorator_list
-    return bool(re.search(r"mark\.(skip|xfail)\b", " ".join(map(ast.unparse, marks))))
+    found += function.decorator_list
+    is_one = re.compile(rf"pytest\.mark\.({marks})\b").match
+    return any(is_one(ast.unparse(mark)) for mark in found)
 
 
 def pages_of(cell):
@@ -75,7 +81,15 @@ def test_tests__are_there_and_run(path, name):
     tree = parsed(ROOT / "tests" / path)
 
     assert name in {getattr(node, "name", None) for node in tree.body}
-    assert not is_skipped(tree, name)
+    assert not has_mark(SKIPPED, tree, name)
+
+
+def test_rows__have_a_test_that_is_run_for_each_change():
+    for row in FALSE_ALARMS + PROMISES:
+        tests = [
+            (parsed(ROOT / "tests" / path), name) for path, name in NAMED.findall(row[-1])
+        ]
+        assert not all(has_mark(SELDOM, *test) for test in tests), row
 
 
 @pytest.mark.parametrize(
@@ -86,10 +100,16 @@ def test_tests__are_there_and_run(path, name):
         ("@pytest.mark.skip\ndef test_a(): ...", True),
         ("@pytest.mark.xfail(reason='')\ndef test_a(): ...", True),
         ("pytestmark = [pytest.mark.skip(reason='')]\ndef test_a(): ...", True),
+        ("pytestmark = pytest.mark.skip\ndef test_a(): ...", True),
+        (
+            "@pytest.mark.parametrize('a', [1, pytest.param(2, marks=pytest.mark.skip)])\n"
+            "def test_a(a): ...",
+            False,
+        ),
     ],
 )
-def test_is_skipped__finds_each_form(text, skipped):
-    assert is_skipped(ast.parse(text), "test_a") is skipped
+def test_has_mark__finds_each_form(text, skipped):
+    assert has_mark(SKIPPED, ast.parse(text), "test_a") is skipped
 
 
 def test_pages__are_named_or_say_why_they_promise_nothing():

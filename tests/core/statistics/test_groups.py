@@ -144,6 +144,29 @@ def test_own_neighbors__alone_flag_a_small_group_with_heavy_tails(n_sets):
         assert alone[i, 0] > 4 * alpha * n_sets * N_NEW
 
 
+@pytest.mark.parametrize("n_sets", SETS)
+@pytest.mark.parametrize("calibration", ["conformal", "loo"])
+def test_own_neighbors__keep_the_promise_on_average_over_groups(calibration, n_sets):
+    """Of new rows among which each group is as frequent as among the nominal ones."""
+    n_rows, rng = sizes(40, 400), np.random.default_rng(20261129)
+    model = in_groups(calibration=calibration, own=("neighbors",))
+
+    with dask.config.set(scheduler="sync"):
+        shares = np.array([
+            [(p_values <= alpha).mean() for alpha in ALPHAS]
+            for p_values in (
+                model.set_params(random_state=seed)
+                .fit(with_heavy_tails(rng, n_rows))
+                .score_samples(with_heavy_tails(rng, n_rows))
+                for seed in range(n_sets)
+            )
+        ])  # fmt: skip
+
+    mean, error = shares.mean(axis=0), shares.std(axis=0) / math.sqrt(n_sets)
+    assert (np.abs(mean - ALPHAS) <= 4 * error + 1 / n_rows.sum()).all()
+    assert (error < 0.03 * np.array(ALPHAS)).all()
+
+
 #: Groups, and sets of these.
 MANY = [(1, 40), (30, 20), (1000, 4), (1, 400), (30, 200), (1000, 40)]
 

@@ -1,5 +1,6 @@
 """The promise on false alarms: what it depends on, and that the default keeps it."""
 
+import itertools
 import logging
 import math
 
@@ -69,6 +70,12 @@ def heavy_tailed(rng, shape):
 
 def rounded(rng, shape):
     return rng.standard_normal(shape).round()
+
+
+def heavy_tailed_with_gaps(rng, shape):
+    rows = rng.standard_t(3, shape)
+    rows[rng.random(shape) < 0.1] = np.nan
+    return rows
 
 
 DRAWS = [np.random.Generator.standard_normal, heavy_tailed, rounded]
@@ -175,6 +182,20 @@ def test_auto__keeps_the_promise_where_rows_are_enough(arguments, n_rows, n_feat
         assert (4 * errors <= 0.5 * bounds).all()  # or it would tell nothing
 
 
+@pytest.mark.parametrize("n_sets", mostly_slow([400, 60], [60]))
+def test_auto__keeps_the_promise_where_medians_are_learned_from_enough_rows(n_sets):
+    model = LPE(missing="measure", algorithm="brute")
+
+    shares, errors = mean_and_error(
+        shares_of_sets([model], n_sets, 350, 5, heavy_tailed_with_gaps)[:, 0]
+    )
+
+    bounds = np.array([false_alarm_bound(alpha, 350) for alpha in ALPHAS])
+    assert model.calibration_kind_ == "loo"
+    assert (np.abs(shares - bounds) <= 0.1 * bounds + 4 * errors).all()
+    assert (4 * errors <= 0.5 * bounds).all()  # or it would find nothing
+
+
 @pytest.mark.full
 def test_loo__would_break_the_promise_where_rows_are_not_enough():
     """What the tests above would find."""
@@ -187,15 +208,21 @@ def test_loo__would_break_the_promise_where_rows_are_not_enough():
     assert (added >= 0.5 * bounds + 4 * errors).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("calibration", ["auto", "conformal", "split"])
-@pytest.mark.parametrize("arguments", LEARNED)
-@pytest.mark.parametrize(("n_rows", "n_features"), [(60, 2), (60, 20), (300, 100)])
-@pytest.mark.parametrize("draw", DRAWS)
-def test_calibrations__keep_the_promise(draw, n_rows, n_features, arguments, calibration):
+SHAPES = [(60, 2), (60, 20), (300, 100)]
+OF_LEARNED = [*itertools.product(["auto", "conformal"], LEARNED, SHAPES, DRAWS)]
+OF_SPLIT = [
+    ("split", {"n_neighbors": 3}, (10 * n_rows, n_features), draw)
+    for (n_rows, n_features), draw in itertools.product(SHAPES, DRAWS)
+]
+
+
+@pytest.mark.parametrize(
+    ("calibration", "arguments", "shape", "draw"),
+    mostly_slow(OF_LEARNED + OF_SPLIT, OF_SPLIT[:3], OF_SPLIT[1:2]),
+)
+def test_calibrations__keep_the_promise(calibration, arguments, shape, draw):
     """For "split" that is no more than about the level, where nothing is learned."""
-    if calibration == "split":
-        n_rows, arguments = 10 * n_rows, {"n_neighbors": 3}
+    n_rows, n_features = shape
     model = LPE(random_state=0, algorithm="brute", calibration=calibration, **arguments)
 
     shares, errors = mean_and_error(

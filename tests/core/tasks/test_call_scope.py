@@ -133,6 +133,17 @@ def test_to_task__all_that_one_call_sends_has_a_limit(client, limits, call, most
         to_task(of_bytes(20_000), "lpe-test")
 
 
+@pytest.mark.parametrize(
+    ("call", "mebibytes", "allowed"),
+    [(lazy_scope, 8, "8 MiB for a lazy"), (eager_scope, 256, "256 MiB in a")],
+)
+def test_to_task__has_the_limits_that_pages_name(client, call, mebibytes, allowed):
+    with call(), pytest.raises(ValueError, match=f" {allowed}"):
+        to_task(of_bytes(mebibytes * 2**20 + 1), "lpe-test")
+
+    assert (call_scope.LAZY_BYTES, call_scope.AT_ONCE_BYTES) == (8 * 2**20, 256 * 2**20)
+
+
 def test_to_task__sends_all_of_it_where_storage_is_shared(client, limits, tmp_path):
     with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
         assert delayed(np.sum)(to_task(LARGE, "lpe-test")).compute() == LARGE.sum()

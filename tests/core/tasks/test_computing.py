@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import nullcontext
 
 import dask
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -184,6 +185,24 @@ def _has_tasks_on_the_cluster(place):
 
 def _own_keys(dask_scheduler):
     return [key for key in dask_scheduler.tasks if "lpe-" in str(key)]
+
+
+def test_fit__within_a_task_computes_in_its_thread(client):
+    own, of_blocks = client.submit(_threads_of_a_fit).result()
+
+    assert of_blocks == {own}
+
+
+def _threads_of_a_fit():
+    of_blocks = set()
+
+    def noted(block):
+        of_blocks.add(threading.get_ident())
+        return block
+
+    rows = da.from_array(ROWS[:500], chunks=(100, -1))
+    LPE(5).fit(rows.map_blocks(noted, meta=rows[:0].compute()))
+    return threading.get_ident(), of_blocks
 
 
 def test_fit__of_rows_persisted_on_the_cluster(client):
