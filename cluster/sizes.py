@@ -1,14 +1,16 @@
-"""Print the table of sizes in README, as `lpe-dask plan` forecasts them on this processor.
+"""Print the table of docs/howto/index.md, as `lpe-dask plan` forecasts it here.
 
     python sizes.py
 
 Each row is scored against all others. Rows are normal and their columns independent, which
-leaves least to prune. Tables of more than a million rows repeat a million of them.
+leaves least to prune. Tables of more than a million rows repeat a million of them: the
+largest takes 4 GB on the disk, which are freed afterwards.
 """
 
-import os
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -30,8 +32,6 @@ SIZES = [
 ]
 MEMORY_LIMIT = "4GiB"
 
-SECONDS = {"s": 1, "minutes": 60, "hours": 3600, "days": 86_400}
-
 
 def write_table(folder, n_rows, n_columns):
     """Write a table of normal rows in files of at most a million."""
@@ -41,32 +41,32 @@ def write_table(folder, n_rows, n_columns):
     names = [f"x{k}" for k in range(n_columns)]
     pd.DataFrame(rows, columns=names).to_parquet(first, row_group_size=100_000)
     for number in range(1, n_rows // FILE_ROWS):
-        os.link(first, folder / f"{number:02}.parquet")
+        shutil.copyfile(first, folder / f"{number:02}.parquet")  # a link would be refused
 
 
 def forecast(table, n_workers):
-    """Return K, memory and hours of a forecast."""
-    command = ["lpe-dask", "plan", table, "--workers", str(n_workers)]
-    text = subprocess.run(
-        [*command, "--memory-limit", MEMORY_LIMIT],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    n_neighbors = re.search(r"K = (\d+)", text)[1]
-    memory = re.search(r"memory +(.+?) a worker", text)[1]
-    time, unit = re.search(r"about ([\d.]+) (\w+) on", text).groups()
-    return n_neighbors, memory, f"{float(time) * SECONDS[unit] / 3600:.2g}"
+    """Return K, memory and time of a forecast."""
+    command = [sys.executable, "-m", "lpe_dask", "plan", table, "--workers", str(n_workers)]
+    command += ["--memory-limit", MEMORY_LIMIT]
+    plan = subprocess.run(command, check=False, capture_output=True, text=True)
+    if plan.returncode != 0:
+        sys.exit(plan.stderr)
+    patterns = (r"K = (\d+)", r"memory +(.+?) a worker", r"time +about (.+?) on")
+    return [re.search(pattern, plan.stdout)[1] for pattern in patterns]
+
+
+def main(sizes=SIZES):
+    """Write a table of each size, and print its forecast."""
+    print(f"On {llvmlite.binding.get_host_cpu_name()}:\n")
+    print("| rows | columns | K | workers | memory of each | time |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for n_rows, n_columns, n_workers in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            write_table(Path(folder), n_rows, n_columns)
+            n_neighbors, memory, time = forecast(folder, n_workers)
+        cells = [f"{n_rows:,}", n_columns, n_neighbors, n_workers, memory, time]
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
 if __name__ == "__main__":
-    print(f"On {llvmlite.binding.get_host_cpu_name()}:\n")
-    print("| rows | columns | K | workers | memory of each | hours |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for n_rows, n_columns, n_workers in SIZES:
-        with tempfile.TemporaryDirectory() as folder:
-            write_table(Path(folder), n_rows, n_columns)
-            found = forecast(folder, n_workers)
-        n_neighbors, memory, hours = found
-        cells = [f"{n_rows:,}", n_columns, n_neighbors, n_workers, memory, hours]
-        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    main()
