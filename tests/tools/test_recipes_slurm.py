@@ -50,7 +50,7 @@ def test_sbatch__gives_the_bits_of_one_process(site, parts_of_threads):
 @pytest.mark.slow
 def test_crontab__submits_one_job_after_another(site, parts_of_threads):
     """In the bare environment of cron. The second job waits, and has nothing to do."""
-    assert "crontab lpe-dask/cluster/slurm/crontab" in COMMANDS
+    assert "(crontab -l; cat lpe-dask/cluster/slurm/crontab) | crontab -" in COMMANDS
     text = (CLUSTER / "slurm" / "crontab").read_text()
     [path] = re.findall(r"^PATH=(.*)$", text, re.MULTILINE)
     [command] = re.findall(r"^[\d*]\S*(?: \S+){4} +(.*)$", text, re.MULTILINE)
