@@ -47,8 +47,8 @@ for k in (21, 55, 150):
 pd.DataFrame(p_values).groupby(new_kinds).median().T.round(3)
 
 # %%
-# But as long as anomalies are among the nominal rows, their p-values cannot all be small: of
-# 5 % of the rows no more than a fifth can have ``p <= 0.01``.
+# But as long as anomalies are among the nominal rows, their p-values cannot all be small:
+# of 5 % of the rows no more than a fifth can have ``p <= 0.01``.
 #
 # So list the 200 nominal rows with the smallest p-values, each measured without itself.
 # Somebody looks at them, and marks those that are anomalies by what is known of them, *not

@@ -39,7 +39,7 @@ CASES = (("gaussian", "brute"), ("clusters", "pruned"))
 NEIGHBORS = (20, None)
 
 _HEAD = [
-    "data", "n", "K", "algorithm", "foreseen, s", "measured, s", "ratio", "processor, s",
+    "data", "n", "K", "algorithm", "forecast, s", "measured, s", "ratio", "processor, s",
     "ratio", "planned, MiB", "peak, MiB",
 ]  # fmt: skip
 _COMMAND = "from lpe_dask.cli import main; main()"

@@ -19,7 +19,7 @@ def test_score__of_a_table_flags_the_share_alpha(aggregation):
 
 
 def test_score__of_few_rows_and_a_learned_scale_needs_loo_for_that():
-    """"auto" is then "conformal", by which rows are measured among one half of the table."""
+    """By "conformal", which "auto" then is, rows are measured among half of the table."""
     rng, flagged, of_loo = np.random.default_rng(0), [], []
     for seed in range(20):
         rows = rng.standard_normal((100, 2))
