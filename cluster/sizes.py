@@ -1,12 +1,11 @@
-"""Print the table of sizes in README, as `lpe-dask plan` forecasts them on this processor.
+"""Print the table of sizes in docs/howto/index.md, as `lpe-dask plan` forecasts them here.
 
     python sizes.py
 
 Each row is scored against all others. Rows are normal and their columns independent, which
-leaves least to prune. Tables of more than a million rows repeat a million of them.
+leaves least to prune. The largest table takes 4 GB of the folder for temporary files.
 """
 
-import os
 import re
 import subprocess
 import tempfile
@@ -30,22 +29,19 @@ SIZES = [
 ]
 MEMORY_LIMIT = "4GiB"
 
-SECONDS = {"s": 1, "minutes": 60, "hours": 3600, "days": 86_400}
-
 
 def write_table(folder, n_rows, n_columns):
     """Write a table of normal rows in files of at most a million."""
     rng = np.random.default_rng(0)
-    rows = rng.standard_normal((min(n_rows, FILE_ROWS), n_columns))
-    first = folder / "00.parquet"
     names = [f"x{k}" for k in range(n_columns)]
-    pd.DataFrame(rows, columns=names).to_parquet(first, row_group_size=100_000)
-    for number in range(1, n_rows // FILE_ROWS):
-        os.link(first, folder / f"{number:02}.parquet")
+    for number, begin in enumerate(range(0, n_rows, FILE_ROWS)):
+        rows = rng.standard_normal((min(n_rows - begin, FILE_ROWS), n_columns))
+        path = folder / f"{number:02}.parquet"
+        pd.DataFrame(rows, columns=names).to_parquet(path, row_group_size=100_000)
 
 
 def forecast(table, n_workers):
-    """Return K, memory and hours of a forecast."""
+    """Return K, memory and time of a forecast."""
     command = ["lpe-dask", "plan", table, "--workers", str(n_workers)]
     text = subprocess.run(
         [*command, "--memory-limit", MEMORY_LIMIT],
@@ -55,18 +51,18 @@ def forecast(table, n_workers):
     ).stdout
     n_neighbors = re.search(r"K = (\d+)", text)[1]
     memory = re.search(r"memory +(.+?) a worker", text)[1]
-    time, unit = re.search(r"about ([\d.]+) (\w+) on", text).groups()
-    return n_neighbors, memory, f"{float(time) * SECONDS[unit] / 3600:.2g}"
+    time = re.search(r"about ([\d.]+ \w+) on", text)[1]
+    return n_neighbors, memory, time
 
 
 if __name__ == "__main__":
     print(f"On {llvmlite.binding.get_host_cpu_name()}:\n")
-    print("| rows | columns | K | workers | memory of each | hours |")
+    print("| rows | columns | K | workers | memory of each | time |")
     print("| --- | --- | --- | --- | --- | --- |")
     for n_rows, n_columns, n_workers in SIZES:
         with tempfile.TemporaryDirectory() as folder:
             write_table(Path(folder), n_rows, n_columns)
             found = forecast(folder, n_workers)
-        n_neighbors, memory, hours = found
-        cells = [f"{n_rows:,}", n_columns, n_neighbors, n_workers, memory, hours]
+        n_neighbors, memory, time = found
+        cells = [f"{n_rows:,}", n_columns, n_neighbors, n_workers, memory, time]
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
