@@ -296,9 +296,7 @@ CELL_HEAD = [
 @click.option("--only", type=click.Choice(["checks", "cells"]))
 @click.option("--rows", type=float, default=1e9, help="Cells of up to so many.")
 @click.option("--neighbors", default=20, show_default=True, help="K of the cells.")
-def main(
-    folder: Path, repeats: int, only: str | None, rows: float, neighbors: int
-) -> None:
+def main(folder: Path, repeats: int, only: str | None, rows: float, neighbors: int) -> None:
     """Fit the model of a schedule to small fits, check it, and say what large ones take."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "scheduler.json"
