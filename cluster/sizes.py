@@ -3,12 +3,10 @@
     python sizes.py
 
 Each row is scored against all others. Rows are normal and their columns independent, which
-leaves least to prune. Tables of more than a million rows repeat a million of them: the
-largest takes 4 GB on the disk, which are freed afterwards.
+leaves least to prune. The largest table takes 4 GB of the folder for temporary files.
 """
 
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,12 +34,11 @@ MEMORY_LIMIT = "4GiB"
 def write_table(folder, n_rows, n_columns):
     """Write a table of normal rows in files of at most a million."""
     rng = np.random.default_rng(0)
-    rows = rng.standard_normal((min(n_rows, FILE_ROWS), n_columns))
-    first = folder / "00.parquet"
     names = [f"x{k}" for k in range(n_columns)]
-    pd.DataFrame(rows, columns=names).to_parquet(first, row_group_size=100_000)
-    for number in range(1, n_rows // FILE_ROWS):
-        shutil.copyfile(first, folder / f"{number:02}.parquet")  # a link would be refused
+    for number, begin in enumerate(range(0, n_rows, FILE_ROWS)):
+        rows = rng.standard_normal((min(n_rows - begin, FILE_ROWS), n_columns))
+        path = folder / f"{number:02}.parquet"
+        pd.DataFrame(rows, columns=names).to_parquet(path, row_group_size=100_000)
 
 
 def forecast(table, n_workers):

@@ -2,9 +2,10 @@
 The method in one picture
 =========================
 
-How unusual is a row? Its distance to its K-th nearest nominal row tells. The p-value is the
-share of nominal rows that are at least as far from theirs. ``p <= 0.05`` flags about 5 % of
-new rows like the nominal ones, whatever their shape, and rows where there are hardly any.
+How unusual is a row? That is measured by its distance to its K-th nearest nominal row. The
+p-value is the share of nominal rows that are at least as far from theirs. ``p <= 0.05``
+flags about 5 % of new rows like the nominal ones, whatever their shape, and rows where
+there are hardly any.
 """
 
 # sphinx_gallery_thumbnail_number = 2

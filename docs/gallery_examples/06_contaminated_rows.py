@@ -76,8 +76,8 @@ for ax, fitted, title in zip(axes, [before, model], ["as it is", "confirmed"], s
 plt.show()
 
 # %%
-# Do not leave out the most unusual rows unseen: then normal rows are missing among the
-# nominal ones, and false alarms are several times as many as promised.
+# Do not leave out the most unusual rows unseen: then rows without a fault are missing
+# among the nominal ones, and false alarms are several times as many as promised.
 
 trimmed = lpe_dask.LPE(150, aggregation="mean", alpha=0.01).fit(
     nominal.drop(index=most_unusual)

@@ -2,9 +2,9 @@
 Few false alarms among what is flagged
 ======================================
 
-Of 10,000 normal rows, 100 have ``p <= 0.01``. If there are 50 anomalies, two thirds of what
-is flagged are false alarms. `lpe_dask.false_discovery_control` keeps their share, on
-average, at most at a level that you choose.
+Of 10,000 rows like the nominal ones, 100 have ``p <= 0.01``. If there are 50 anomalies, two
+thirds of what is flagged are false alarms. `lpe_dask.false_discovery_control` keeps their
+share, on average, at most at a level that you choose.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ times = pd.date_range("2026-11-01", periods=10_000, freq="min")
 
 
 def rows(n):
-    """Return normal rows of two columns."""
+    """Return nominal rows of two columns, or new rows like them."""
     return pd.DataFrame(rng.standard_normal((n, 2)), columns=["x", "y"])
 
 
@@ -47,8 +47,8 @@ axes[0].set_xlabel("")
 plt.show()
 
 # %%
-# Either takes p-values that are right. Of the normal rows, a share alpha has ``p <=
-# alpha``, down to small alphas.
+# Either takes p-values that are right. Of new rows like the nominal ones, a share alpha has
+# ``p <= alpha``, down to small alphas.
 
 figure, ax = plt.subplots(figsize=(5.5, 4.2), layout="constrained")
 lpe_dask.plot_calibration(p_values[~is_anomaly], ax=ax)

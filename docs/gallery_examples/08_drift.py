@@ -9,7 +9,7 @@ last run is below.
 
 # %%
 # A job file says what a run does: ``{date}`` is the day. Usually the command ``lpe-dask run
-# job.toml`` is started by a scheduler every night. Here are 30 days in a row.
+# job.toml`` is started by a scheduler each day. Here are 30 days in a row.
 
 import html
 import logging

@@ -23,7 +23,7 @@ import lpe_dask
 
 
 def partition(seed, n=8_000, n_anomalies=20):
-    """Return rows of a partition: two kinds of normal rows, and a few anomalies."""
+    """Return rows of a partition: two kinds of usual rows, and a few anomalies."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((n, 6)) + 4 * rng.integers(0, 2, (n, 1))
     rows[:n_anomalies] += rng.uniform(3, 6, (n_anomalies, 6))

@@ -250,9 +250,9 @@ class SortedVector(StoredVector):
     def searchsorted(
         self, values: NDArray[np.float64], side: Literal["left", "right"] = "left"
     ) -> NDArray[np.int64]:
-        """Return what `numpy.searchsorted` does; reads each file at most once.
+        """Return the ranks of values, as `numpy.searchsorted` gives them.
 
-        Only those files are read, one at a time, into which values fall.
+        Only those files are read, one at a time and at most once, into which values fall.
         """
         sought = np.asarray(values, np.float64)
         ranks = np.full(sought.shape, len(self), np.int64)

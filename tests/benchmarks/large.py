@@ -3,6 +3,7 @@
     PYTHONPATH=tests python -m benchmarks.large --folder FOLDER                # 1e7 x 8
     PYTHONPATH=tests python -m benchmarks.large --folder FOLDER --columns 16
     PYTHONPATH=tests python -m benchmarks.large --folder FOLDER --rows 1000000 --where one
+    PYTHONPATH=tests python -m benchmarks.large --folder FOLDER --neighbors 631
 
 20 clusters, float32, Parquet of 20 files, K = 20, each row against all others; the folder
 keeps the table, and on workers the spool. Kernels are compiled and loaded before. 50 rows
@@ -36,8 +37,8 @@ from benchmarks.machine import describe
 from benchmarks.observed_fits import write_table
 from benchmarks.planned_fits import Shape
 
-#: Rows that are compared with brute force, and K.
-JUDGED_ROWS, N_NEIGHBORS = 50, 20
+#: Rows that are compared with brute force.
+JUDGED_ROWS = 50
 
 WHERE = ("one", "two")
 
@@ -58,14 +59,21 @@ HEAD = (
 @click.option("--folder", required=True, type=click.Path(path_type=Path))
 @click.option("--rows", default=10_000_000, show_default=True)
 @click.option("--columns", default=8, show_default=True)
+@click.option("--neighbors", default=20, show_default=True, help="K.")
 @click.option("--where", type=click.Choice(WHERE), multiple=True, default=WHERE)
 @click.option("--in-this-process", is_flag=True, hidden=True)
 def main(
-    folder: Path, rows: int, columns: int, where: tuple[str, ...], in_this_process: bool
+    folder: Path,
+    rows: int,
+    columns: int,
+    neighbors: int,
+    where: tuple[str, ...],
+    in_this_process: bool,
 ) -> None:
     """Fit a large table, and print a line for one process and one for two workers."""
     if in_this_process:
-        click.echo(f"| {' | '.join(measure(folder, rows, columns, where[0]))} |")
+        cells = measure(folder, rows, columns, neighbors, where[0])
+        click.echo(f"| {' | '.join(cells)} |")
         return
     for name, value in describe().items():
         click.echo(f"{name}: {value}")
@@ -73,11 +81,14 @@ def main(
     write_table(_shape(rows, columns), folder)
     for one in where:  # each with memory of its own
         given = f"--folder {folder} --rows {rows} --columns {columns} --where {one}"
+        given += f" --neighbors {neighbors}"
         command = [sys.executable, "-m", "benchmarks.large", *given.split()]
         subprocess.run([*command, "--in-this-process"], check=True)
 
 
-def measure(folder: Path, n_rows: int, n_columns: int, where: str) -> list[str]:
+def measure(
+    folder: Path, n_rows: int, n_columns: int, n_neighbors: int, where: str
+) -> list[str]:
     """Return the cells of a line: see `HEAD`."""
     frame = dd.read_parquet(write_table(_shape(n_rows, n_columns), folder))
     lpe_dask.compile_kernels()
@@ -85,7 +96,7 @@ def measure(folder: Path, n_rows: int, n_columns: int, where: str) -> list[str]:
     with _workers(folder, where) as client:
         began = time.perf_counter()
         with Profiler() as profiler:
-            model = lpe_dask.LPE(N_NEIGHBORS, calibration="loo")
+            model = lpe_dask.LPE(n_neighbors, calibration="loo")
             model.fit(frame)
             fitted = time.perf_counter() - began
             p_values = np.asarray(model.p_values_)
@@ -111,17 +122,20 @@ def measure(folder: Path, n_rows: int, n_columns: int, where: str) -> list[str]:
     return [
         f"{n_rows:,}", str(n_columns), where, f"{fitted:.1f}", f"{took:.1f}",
         *(f"{of_step:.1f}" for of_step in of_steps), f"{mine:.0f}", peak, *counts,
-        judged(frame, np.asarray(model.calibration_), p_values),
+        judged(frame, n_neighbors, np.asarray(model.calibration_), p_values),
     ]  # fmt: skip
 
 
 def judged(
-    frame: Any, statistics: NDArray[np.float64], p_values: NDArray[np.float64]
+    frame: Any,
+    n_neighbors: int,
+    statistics: NDArray[np.float64],
+    p_values: NDArray[np.float64],
 ) -> str:
     """Return whether some rows have the p-values of the definition, bit for bit."""
     rows = frame.compute().to_numpy()
     which = np.random.default_rng(2).choice(len(rows), JUDGED_ROWS, replace=False)
-    radii = knn_radii(rows[which], rows, N_NEIGHBORS, which)
+    radii = knn_radii(rows[which], rows, n_neighbors, which)
     first = np.searchsorted(statistics, radii)
     is_there = statistics[np.minimum(first, len(rows) - 1)] == radii
     are_equal = is_there & (p_values[which] == (len(rows) - first) / len(rows))

@@ -75,6 +75,8 @@ class Shape:
     n_partitions : int
     settings : tuple of tuple of str and object
         Configuration keys of the package, and their values.
+    n_neighbors : int
+        K.
     """
 
     n_rows: int
@@ -83,6 +85,7 @@ class Shape:
     memory_limit: int
     n_partitions: int
     settings: tuple[tuple[str, Any], ...] = ()
+    n_neighbors: int = 20
 
     @property
     def workers(self) -> Workers:
@@ -201,7 +204,7 @@ def plan_fit(shape: Shape) -> PlannedFit:
         for module in walk_packages(package.__path__, f"{package.__name__}."):
             import_module(module.name)  # what was imported later would keep the answers
     with dask.config.set(dict(shape.settings)), planner.answering():
-        model = LPE(n_neighbors=20, calibration="loo", algorithm="pruned")
+        model = LPE(n_neighbors=shape.n_neighbors, calibration="loo", algorithm="pruned")
         tracemalloc.start()
         try:
             model.fit(dd.from_map(_never, range(shape.n_partitions), meta=meta))

@@ -2,6 +2,8 @@
 
     PYTHONPATH=tests python -m benchmarks.simulation --folder FOLDER  # half an hour
     PYTHONPATH=tests python -m benchmarks.simulation --folder FOLDER --only cells
+    PYTHONPATH=tests python -m benchmarks.simulation --folder FOLDER --only cells \
+        --rows 1e8 --neighbors 1585
 
 Fits on 1, 2 and 4 workers of one thread say what the scheduler takes for a task, for each
 that it names, and for each result that is fetched. Others, which those do not know, are
@@ -118,7 +120,7 @@ def measure_rates(shape: Shape) -> Rates:
     n, d = shape.n_rows, shape.n_features
     rows = clusters(min(n, RATED_ROWS), d)
     part = rows[:PART_ROWS]
-    size = ProblemSize(n, d, Statistic(20, None))
+    size = ProblemSize(n, d, Statistic(shape.n_neighbors, None))
     plan = MemoryEstimate.of(size, shape.workers).plan
     space = choose_space(rows[:16_384], Preparation(), plan, "pruned")
     points = space.basis.points(rows[:16_384])
@@ -233,12 +235,13 @@ def check_table(
 
 
 def cell(
-    n: int, d: int, n_workers: int, rates: Rates, cost: SchedulerCost, on: Machine
+    shape: Shape, rates: Rates, cost: SchedulerCost, on: Machine
 ) -> tuple[PlannedFit, Outcome]:
     """Return the plan and the model of a cell; workers have the least memory that fits."""
     limit = 4
     while True:
-        shape = Shape(n, d, n_workers, limit * 2**30, -(-n // PARTITION_ROWS))
+        n_partitions = -(-shape.n_rows // PARTITION_ROWS)
+        shape = replace(shape, memory_limit=limit * 2**30, n_partitions=n_partitions)
         try:
             fit = plan_fit(shape)
         except MemoryError:
@@ -292,7 +295,8 @@ CELL_HEAD = [
 @click.option("--repeats", default=2, show_default=True, type=click.IntRange(min=1))
 @click.option("--only", type=click.Choice(["checks", "cells"]))
 @click.option("--rows", type=float, default=1e9, help="Cells of up to so many.")
-def main(folder: Path, repeats: int, only: str | None, rows: float) -> None:
+@click.option("--neighbors", default=20, show_default=True, help="K of the cells.")
+def main(folder: Path, repeats: int, only: str | None, rows: float, neighbors: int) -> None:
     """Fit the model of a schedule to small fits, check it, and say what large ones take."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "scheduler.json"
@@ -313,10 +317,11 @@ def main(folder: Path, repeats: int, only: str | None, rows: float) -> None:
         for d, n, n_workers in CELLS:
             if n > rows:
                 continue
+            shape = Shape(n, d, n_workers, 2**34, 1, n_neighbors=neighbors)
             if n_workers == CELLS[0][2]:
-                of_rows = measure_rates(Shape(n, d, n_workers, 2**34, 1))
+                of_rows = measure_rates(shape)
                 click.echo(f"{n} x {d}: {of_rows}", err=True)
-            found = cell(n, d, n_workers, of_rows, cost, Machine())
+            found = cell(shape, of_rows, cost, Machine())
             click.echo(f"| {' | '.join(cell_line(*found))} |")
 
 

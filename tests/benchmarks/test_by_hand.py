@@ -240,7 +240,7 @@ def test_large__says_where_rows_are_not_equal(tmp_path):
     frame = dd.from_pandas(pd.DataFrame({"x": np.arange(100.0) ** 2}), npartitions=2)
     p_values = np.linspace(0, 1, 100)
 
-    assert large.judged(frame, np.sort(p_values), p_values) == "0 of 50 equal"
+    assert large.judged(frame, 20, np.sort(p_values), p_values) == "0 of 50 equal"
 
 
 # Python 3.12 and later warn of forks while threads run.

@@ -54,6 +54,7 @@ ELSEWHERE = {
         "tests/core/model/test_calibration_check.py"
     ),
     "lpe-dask --version": "tests/tools/test_package.py",
+    "lpe-dask demo": "tests/core/cli/test_demo.py",
     "lpe-dask compile": "tests/core/cli/test_commands.py",
     "python -m build": "tests/tools/test_package.py",
     "python -m lpe_dask": "tests/core/cli/test_commands.py",
@@ -97,10 +98,9 @@ def blocks(page, language):
 
 def console_commands(page):
     """The commands of a document's console blocks, in order, without comments."""
-    lines = "".join(blocks(page, "console")).splitlines()
-    return [
-        re.sub(r"\s+#.*", "", line[2:]).strip() for line in lines if line.startswith("$ ")
-    ]
+    lines = "".join(blocks(page, "console")).replace("\\\n", " ").splitlines()
+    commands = [re.sub(r"\s+#.*", "", line[2:]) for line in lines if line.startswith("$ ")]
+    return [" ".join(command.split()) for command in commands]
 
 
 def named_commands(page):

@@ -116,9 +116,10 @@ def explained():
 
 
 def quoted():
-    """Messages of blocks of text."""
+    """Messages of blocks of text, in which they are wrapped."""
     blocks = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    return [message for block in blocks for message in block.strip().split("\n\n")]
+    messages = [message for block in blocks for message in block.strip().split("\n\n")]
+    return [" ".join(message.split()) for message in messages]
 
 
 def is_of(line, text):
