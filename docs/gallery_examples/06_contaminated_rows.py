@@ -35,9 +35,11 @@ new, new_kinds = readings(1900, 50, 50)
 
 # %%
 # With the default K of 21, each anomaly of the group of 50 has its nearest rows within the
-# group, and looks normal. A K above the size of the largest group that you fear shows how
-# far the group is out. But as long as anomalies are among the nominal rows, their p-values
-# cannot all be small: of 5 % of the rows no more than a fifth can have ``p <= 0.01``.
+# group, and looks normal. A K of three times the size of the largest group that you fear
+# shows how far the group is out. (For the K-th distance itself, without the mean, a little
+# more than the size is enough.) But as long as anomalies are among the nominal rows, their
+# p-values cannot all be small: of 5 % of the rows no more than a fifth can have
+# ``p <= 0.01``.
 
 result = {}
 for k in (21, 150):
