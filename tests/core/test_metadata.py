@@ -77,5 +77,7 @@ def test_page__has_the_extras():
     assert [name for name, _ in rows] == sorted(set(extras) - for_developers)
     for name, packages in rows:
         needs = [re.split("[>[]", text) for text in extras[name]]
-        named = {f"`{of[1][:-1]}`" if of[0] == "lpe-dask" else of[0] for of in needs}
+        named = {
+            f"those of `{of[1][:-1]}`" if of[0] == "lpe-dask" else of[0] for of in needs
+        }
         assert set(packages.split(", ")) == named
