@@ -50,7 +50,7 @@ SURFACE: dict[str, Any] = {"cmap": "Blues_r", "vmin": -1.6, "vmax": 1.0}
 
 _FEW_ROWS = 500
 
-_LONGEST_TEXT = 24
+_LONGEST_TEXT = 30
 
 
 def axes_or_new(ax: Axes | None) -> Axes:

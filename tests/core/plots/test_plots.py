@@ -66,7 +66,7 @@ def test_pictures__show_names_and_values_as_they_are(name, ax):
     for part in (level_set, pairs[0, 0], timeline, ax):
         part.figure.draw_without_rendering()  # raises for broken formulas
     texts = [text.get_text().replace(r"\$", "$") for text in shown]
-    label = name if len(name) <= 24 else "a_long_name_…a_long_name_"
+    label = name if len(name) <= 30 else "a_long_name_a_l…me_a_long_name_"
     assert texts[:5] == [label, "$\\bad$", label, label, "$\\bad$"]
     assert set(texts[5:]) == {f"{label} = {label}", f"$\\bad$ = {label}"}
 
