@@ -87,10 +87,10 @@ kinds.set_axis(["connections", "flagged"], axis=1).round(3)
 
 # %%
 # Left: p-values of the normal ones among the new connections. Their bars are in the band if
-# these connections are like the nominal ones, as made-up ones are. Those of KDD Cup 1999 are
-# not: they were recorded later, and normal traffic had changed by then. Tests of :doc:`drift
-# </guide/drift>` notice that without labels. Right: what is found with other scales.
-# Without any scale, distances are those of the column with the largest numbers.
+# these connections are like the nominal ones, as made-up ones are. Those of KDD Cup 1999
+# are not: they were recorded later, and normal traffic had changed by then. Tests of
+# :doc:`drift </guide/drift>` notice that without labels. Right: what is found with other
+# scales. Without any scale, distances are those of the column with the largest numbers.
 
 figure, (scores, roc) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
 n_calibration = len(model.calibration_)

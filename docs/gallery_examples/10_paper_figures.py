@@ -34,9 +34,9 @@ plt.show()
 
 # %%
 # Figures 2 and 4 are of public data. They are drawn here if the files that
-# ``docs/paper/data.py`` describes are in ``../shared/data`` beside the repository, or in the
-# folder that ``LPE_DASK_DATA`` names. ``make paper`` draws them without files: it gets the
-# data from OpenML. Figure 2: the banana, beside a one-class support vector machine.
+# ``docs/paper/data.py`` describes are in ``../shared/data`` beside the repository, or in
+# the folder that ``LPE_DASK_DATA`` names. ``make paper`` draws them without files: it gets
+# the data from OpenML. Figure 2: the banana, beside a one-class support vector machine.
 
 data = Path(os.environ.get("LPE_DASK_DATA", "../../../shared/data")).resolve()
 
