@@ -117,4 +117,5 @@ def _checked_table(reasons: Any) -> pd.DataFrame:
 
 
 def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else literal(value)
+    is_float = isinstance(value, float | np.floating)
+    return f"{value:.4g}" if is_float else literal(value, longest=18)

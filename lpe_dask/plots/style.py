@@ -50,8 +50,6 @@ SURFACE: dict[str, Any] = {"cmap": "Blues_r", "vmin": -1.6, "vmax": 1.0}
 
 _FEW_ROWS = 500
 
-_LONGEST_TEXT = 30
-
 
 def axes_or_new(ax: Axes | None) -> Axes:
     """Return the Axes that were given, or those of a new figure with room for labels."""
@@ -99,15 +97,15 @@ def _points(n_rows: int, *, is_flagged: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def literal(name: Any) -> str:
+def literal(name: Any, longest: int = 30) -> str:
     """Return a name or value of data as text that is drawn as it is, and fits.
 
     Between two ``$`` Matplotlib reads formulas. Of long texts both ends are left, as names
     of many columns begin alike.
     """
     text = str(name)
-    if len(text) > _LONGEST_TEXT:
-        half = _LONGEST_TEXT // 2
+    if len(text) > longest:
+        half = longest // 2
         text = f"{text[:half]}…{text[-half:]}"
     return text.replace("$", r"\$")
 
