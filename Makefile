@@ -18,6 +18,7 @@ PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-wor
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 SITE := $(VENV)/.site
+SITE_MADE := docs/gallery docs/reference/backreferences docs/reference/generated
 
 OLDEST ?= .venv-oldest
 OLDEST_PYTHON ?= $(shell sed -n 's/^requires-python = ">=\(.*\)"/python\1/p' pyproject.toml)
@@ -120,9 +121,10 @@ lint: $(READY) ## check format, style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Into build/site, without the network. What examples and API pages are made into is in docs.
+# Into build/site, without the network. What examples and API pages are made into is in docs, and
+# is made anew: examples would not run again, and those of names that are gone break the build.
 docs: $(SITE) ## build the site of the project, its examples too
-	rm -rf build/site
+	rm -rf build/site $(SITE_MADE)
 	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
 
 docs-check: docs $(READY) ## check spelling, links, pages and all examples of the site
@@ -131,7 +133,7 @@ docs-check: docs $(READY) ## check spelling, links, pages and all examples of th
 
 clean: ## remove the environment and everything that can be made again
 	rm -rf $(VENV) $(OLDEST) build dist lpe_dask.egg-info .coverage .hypothesis
-	rm -rf docs/gallery docs/reference/backreferences docs/reference/generated
+	rm -rf $(SITE_MADE)
 	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find docs lpe_dask tests -name __pycache__ -type d -prune -exec rm -rf {} +
 

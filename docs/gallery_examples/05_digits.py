@@ -20,7 +20,9 @@ new = np.concatenate([digits[kinds != 9][1000:], digits[kinds == 9]])
 new_kinds = np.concatenate([kinds[kinds != 9][1000:], kinds[kinds == 9]])
 is_nine = new_kinds == 9
 
-model = lpe_dask.LPE(n_neighbors=3, aggregation="mean", alpha=0.05).fit(nominal)
+model = lpe_dask.LPE(
+    n_neighbors=3, aggregation="mean", calibration="conformal", alpha=0.05, random_state=0
+).fit(nominal)  # fmt: skip
 p_values = model.score_samples(new)
 print(f"{(p_values[is_nine] <= 0.05).mean():.0%} of the nines are flagged,")
 print(f"and {(p_values[~is_nine] <= 0.05).mean():.1%} of the other digits")
@@ -64,10 +66,11 @@ for ax, aggregation in zip(axes, ["kth", "mean"], strict=True):
 plt.show()
 
 # %%
-# p-values of known digits are about uniform, those of nines are small.
+# p-values of known digits are uniform, those of nines are small.
 
 figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-lpe_dask.plot_scores(p_values, is_nine, alpha=0.05, n_calibration=1000, ax=ax)
+n_calibration = len(model.calibration_)
+lpe_dask.plot_scores(p_values, is_nine, alpha=0.05, n_calibration=n_calibration, ax=ax)
 plt.show()
 
 # %%

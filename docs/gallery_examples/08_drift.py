@@ -25,7 +25,8 @@ import lpe_dask
 
 logging.getLogger("lpe_dask").setLevel(logging.ERROR)  # 30 runs say a lot
 rng = np.random.default_rng(0)
-folder = Path(tempfile.mkdtemp())
+temporary = tempfile.TemporaryDirectory()
+folder = Path(temporary.name)
 JOB = f"""
 [nominal]
 data = "{folder}/nominal.parquet"
@@ -113,7 +114,9 @@ class Page:
 
 
 lpe_dask.report(folder / "out/2026-11-30")
-Page(folder / "out/2026-11-30/_report.html")
+page = Page(folder / "out/2026-11-30/_report.html")
+temporary.cleanup()
+page
 
 # %%
 # More about :doc:`drift </guide/drift>`, :doc:`the page </guide/report_page>` and

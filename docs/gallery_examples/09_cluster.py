@@ -17,12 +17,12 @@ from distributed import Client, SubprocessCluster, get_task_stream
 import lpe_dask
 
 # %%
-# The table is made by the workers, in twelve partitions, and never is in one process as a
+# The table is made by the workers, in eight partitions, and never is in one process as a
 # whole. On a cluster it would be read from Parquet:
 # ``dd.read_parquet("s3://bucket/table")``.
 
 
-def partition(seed, n=8_000, n_anomalies=20):
+def partition(seed, n=6_000, n_anomalies=20):
     """Return rows of a partition: two kinds of usual rows, and a few anomalies."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((n, 6)) + 4 * rng.integers(0, 2, (n, 1))
@@ -32,7 +32,7 @@ def partition(seed, n=8_000, n_anomalies=20):
 
 cluster = SubprocessCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
 client = Client(cluster)
-table = dd.from_map(partition, range(12))
+table = dd.from_map(partition, range(8))
 nominal = dd.from_map(partition, range(100, 102), n_anomalies=0)
 print(f"{table.npartitions} partitions, {len(client.nthreads())} workers")
 

@@ -33,26 +33,34 @@ plt.figure(clairvoyant.run(n_draws=2).figure)
 plt.show()
 
 # %%
-# Figures 2 and 4 are of public data, if a copy of it is in ``../shared/data`` beside the
-# repository, or in the folder that ``LPE_DASK_DATA`` names. Figure 2: the banana, beside a
-# one-class support vector machine.
+# Figures 2 and 4 are of public data. They are drawn here if the files that
+# ``docs/paper/data.py`` describes are in ``../shared/data`` beside the repository, or in
+# the folder that ``LPE_DASK_DATA`` names. ``make paper`` draws them without files: it gets
+# the data from OpenML. Figure 2: the banana, beside a one-class support vector machine.
 
 data = Path(os.environ.get("LPE_DASK_DATA", "../../../shared/data")).resolve()
-if (data / "banana.npz").exists():
+
+
+def is_there(*names):
+    """Return whether files are in the folder of data, and print which are not."""
+    missing = [name for name in names if not (data / name).exists()]
+    if missing:
+        print(f"This figure is not drawn: it needs {', '.join(missing)} in {data.name}/.")
+        print("make paper gets the data from OpenML, and draws all figures.")
+    return not missing
+
+
+if is_there("banana.npz"):
     from paper import banana
 
     plt.figure(banana.run(folder=data, n_draws=2).figure)
     plt.show()
-else:
-    print("The data are not there.")
 
 # %%
 # Figure 4: wine, ionosphere and handwritten digits.
 
-if (data / "usps.npz").exists():
+if is_there("wine.npz", "ionosphere.npz", "usps.npz"):
     from paper import real_data
 
     plt.figure(real_data.run(folder=data, n_draws=2).figure)
     plt.show()
-else:
-    print("The data are not there.")

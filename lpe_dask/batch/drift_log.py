@@ -25,7 +25,7 @@ from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.fingerprint import FINGERPRINT_KEY, Fingerprint
 from lpe_dask.batch.output import PREDECESSOR_NAME, SUMMARY_NAME, write_json
 from lpe_dask.batch.part_stats import PartStats
-from lpe_dask.monitoring import Drift, DriftMonitor
+from lpe_dask.monitoring import Drift, DriftMonitor, with_examples
 from lpe_dask.storage import Folder, UnsafeFileError, redact, redact_url, short_message
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class RunSeries:
         stats : PartStats
             Of all parts.
         examples : callable
-            As in `Drift.with_examples`.
+            As in `with_examples`.
         """
         fork_warning = None
         try:
@@ -96,7 +96,7 @@ class RunSeries:
             why_none = f"the outputs of earlier runs cannot be read: {short_message(error)}"
             logger.warning("this run counts as the first one of its series: %s", why_none)
             drift, predecessor = self._updated(None, stats), None
-        drift = drift.with_examples(examples)
+        drift = with_examples(drift, examples)
         try:
             fork_warning = self._fork_warning(drift)
         except Exception as error:

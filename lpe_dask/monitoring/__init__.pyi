@@ -6,6 +6,7 @@ from .new_values import NominalColumn as NominalColumn
 from .packed_arrays import pack as pack
 from .packed_arrays import unpack as unpack
 from .result import Drift as Drift
+from .result import with_examples as with_examples
 from .state import Verdict as Verdict
 from .watched_groups import N_GROUP_BINS as N_GROUP_BINS
 from .watched_groups import GroupBins as GroupBins

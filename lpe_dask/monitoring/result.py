@@ -206,22 +206,6 @@ class Drift:
         """Return all of it in sentences."""
         return f"{self.verdict}: {'. '.join(_sentences(self))}."
 
-    def with_examples(self, examples: Callable[[str], Sequence[str]]) -> Drift:
-        """Return the same with examples of categories that no nominal row has.
-
-        Parameters
-        ----------
-        examples : callable
-            Of the name of a column; asked for those that are reported.
-        """
-        values = [
-            replace(of, examples=tuple(examples(of.column)))
-            if of.is_reported and of.is_category and of.unseen > 0
-            else of
-            for of in self.unseen_values
-        ]
-        return replace(self, unseen_values=values)
-
     def as_json(self) -> dict[str, Any]:
         """Return all of it as values of JSON, and the sentences as "text"."""
         content = asdict(self)
@@ -229,6 +213,23 @@ class Drift:
         listed = {name: content[name] and list(content[name]) for name in pairs}
         values = [of | {"examples": [*of["examples"]]} for of in content["unseen_values"]]
         return content | listed | {"unseen_values": values, "text": str(self)}
+
+
+def with_examples(drift: Drift, examples: Callable[[str], Sequence[str]]) -> Drift:
+    """Return the same result with examples of categories that no nominal row has.
+
+    Parameters
+    ----------
+    examples : callable
+        Of the name of a column; asked for those that are reported.
+    """
+    values = [
+        replace(of, examples=tuple(examples(of.column)))
+        if of.is_reported and of.is_category and of.unseen > 0
+        else of
+        for of in drift.unseen_values
+    ]
+    return replace(drift, unseen_values=values)
 
 
 def _sentences(drift: Drift) -> Iterator[str]:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask.model import fitted_of
-from lpe_dask.plots.style import add_legend, axes_or_new, draw_rows
-from lpe_dask.plots.surface import corners, draw_surface
-from lpe_dask.plots.values import computed
+from lpe_dask.plots.style import add_legend, axes_or_new, draw_rows, literal
+from lpe_dask.plots.surface import check_has_axes, corners, draw_surface
+from lpe_dask.plots.values import check_count, computed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ def plot_level_set(
     box : ((left, right), (bottom, top)), optional
         The region to show. None: the rows ``X`` and a tenth of their range around them.
     resolution : int, default=150
-        Points of the grid along each side; all of them are scored.
+        Points of the grid along each side, at least 2; all of them are scored.
     ax : Axes, optional
         As in `plot_scores`.
 
@@ -54,8 +54,8 @@ def plot_level_set(
     Raises
     ------
     ValueError
-        For a model of another number of features or with groups (``by``), or with neither
-        ``X`` nor ``box``.
+        For a model of another number of features, with groups (``by``), categories or whole
+        numbers beyond 2**53; with neither ``X`` nor ``box``; or ``resolution`` below 2.
 
     Examples
     --------
@@ -67,6 +67,7 @@ def plot_level_set(
     'feature 1'
     """
     check_is_fitted(model)
+    check_count("resolution", resolution, least=2)
     rows = _checked_rows(model, np.empty((0, 2)) if X is None else X)
     is_whole = np.isfinite(rows).all(axis=1)
     ax = axes_or_new(ax)
@@ -77,7 +78,7 @@ def plot_level_set(
         drawn = rows[is_whole]
         draw_rows(ax, drawn[:, 0], drawn[:, 1], model.predict(drawn) == -1)
     names = getattr(model, "feature_names_in_", ("feature 1", "feature 2"))
-    ax.set(xlabel=names[0], ylabel=names[1])
+    ax.set(xlabel=literal(names[0]), ylabel=literal(names[1]))
     add_legend(ax, int((~is_whole).sum()), loc="best")
     return ax
 
@@ -96,5 +97,8 @@ def _checked_rows(model: LPE, X: Any) -> NDArray[np.float64]:
             f"the model has {model.n_features_in_} features; a level set is drawn for 2. "
             f"Fit an LPE on two of the columns, or draw plot_scores."
         )
+    names = getattr(model, "feature_names_in_", (0, 1))
+    remedy = "Fit an LPE on two columns of other numbers, or draw plot_scores"
+    check_has_axes(fitted, (0, 1), names, remedy)
     rows = computed(fitted.table(X).rows)
     return rows.astype(np.float64)

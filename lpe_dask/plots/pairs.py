@@ -12,15 +12,22 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask.model import fitted_of
-from lpe_dask.plots.style import ANOMALY_BARS, BARS, draw_rows, label_with_count, pyplot
-from lpe_dask.plots.surface import corners, draw_surface
-from lpe_dask.plots.values import computed
+from lpe_dask.plots.style import (
+    ANOMALY_BARS,
+    BARS,
+    draw_rows,
+    label_with_count,
+    literal,
+    pyplot,
+)
+from lpe_dask.plots.surface import check_has_axes, corners, draw_surface
+from lpe_dask.plots.values import check_count, computed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-    from lpe_dask.model import LPE, Fitted
+    from lpe_dask.model import LPE
 
 #: With more panels than that of so many columns, they are too small to read.
 _MOST_COLUMNS = 6
@@ -52,10 +59,12 @@ def plot_pairs(
     model : LPE
         Fitted on two columns of numbers or more, without ``by``.
     nominal : array-like, DataFrame or Dask collection of shape (n, n_features)
-        The rows that the model was fitted on: it keeps scaled ones only.
+        The rows that the model was fitted on: it keeps scaled ones only. A lazy table is
+        read twice for each pair of columns: ``persist`` it where that takes long.
     X : array-like, DataFrame or Dask collection of shape (n_rows, n_features)
         Rows to draw, all of which come to this process. Those without a p-value are left
-        out, and the legend says how many.
+        out, and the legend says how many. With ``missing="measure"`` a row is drawn where
+        both of its values are finite.
     columns : sequence, optional
         Two to six columns of numbers: names, or positions where an array was fitted. None:
         all of them.
@@ -73,8 +82,9 @@ def plot_pairs(
     ------
     ValueError
         For a model with groups (``by``), an ``anomaly_log_density``, or weights, variances
-        or an inverse covariance in ``metric_params``, all of which are of all columns; and
-        for columns that the model does not have or that are categories.
+        or an inverse covariance in ``metric_params``, all of which are of all columns; for
+        columns that the model does not have, that are categories or whole numbers beyond
+        2**53, or in which no row has a value; and for ``resolution`` below 2.
 
     Examples
     --------
@@ -86,18 +96,28 @@ def plot_pairs(
     (3, 3)
     """
     check_is_fitted(model)
+    check_count("resolution", resolution, least=2)
     places, names = _places(model, columns)
     fitted = fitted_of(model)
-    p_values, rows = computed(model.score_samples(X)), computed(fitted.table(X).rows)
+    values = fitted.values(X)  # once: lazy rows may be others when they are read again
+    p_values = model.score_samples(values if fitted.columns else values.to_numpy())
+    p_values, rows = computed(p_values), computed(fitted.table_of_values(values).rows)
     is_known = ~np.isnan(p_values)
     n_missing = int((~is_known).sum())
     rows = rows[is_known][:, places].astype(np.float64)
+    rows[~np.isfinite(rows)] = np.nan
     is_flagged = p_values[is_known] < model.offset_
     if n_missing == len(p_values):
         raise ValueError(
             f"X has {len(p_values)} rows, but none of them has a p-value: there is nothing "
             f"to draw. Give rows without NaN."
         )
+    for name, has_none in zip(names, np.isnan(rows).all(axis=0), strict=True):
+        if has_none:
+            raise ValueError(
+                f"no row of X has a value in {name!r}: there is nothing to draw. Leave it "
+                f"out of columns=."
+            )
     low, high = corners(rows, None)
     learned = fitted.table(nominal).rows[:, places]
     if figure is None:
@@ -113,8 +133,8 @@ def plot_pairs(
     for i in range(len(places)):
         _draw_densities(axes[i, i], rows[:, i], is_flagged)
         axes[i, i].set_xlim(low[i], high[i])
-        axes[i, 0].set_ylabel(names[i] if i else "density")
-        axes[-1, i].set_xlabel(names[i])
+        axes[i, 0].set_ylabel(literal(names[i]) if i else "density")
+        axes[-1, i].set_xlabel(literal(names[i]))
         for ax in axes[i, 1:i]:
             ax.tick_params(labelleft=False)
     handles, labels = axes[1, 0].get_legend_handles_labels()
@@ -152,31 +172,19 @@ def _places(model: LPE, columns: Sequence[Hashable] | None) -> tuple[list[int], 
             f"different ones. Name these with columns=."
         )
     places = [known.index(name) for name in chosen]
-    _check_numbers(fitted, places, chosen)
+    remedy = "Leave it out of columns=; the model measures it all the same"
+    check_has_axes(fitted, places, chosen, remedy)
     if fitted.columns is None:
         return places, [f"feature {place + 1}" for place in places]
     return places, [str(name) for name in chosen]
 
 
-def _check_numbers(fitted: Fitted, places: list[int], names: list[Hashable]) -> None:
-    """Raise ValueError for columns that are not measured as the numbers that they hold."""
-    codes = set(fitted.reference.space.preparation.categorical)
-    shifted = set(fitted.minima.places)
-    for place, name in zip(places, names, strict=True):
-        if place in codes | shifted:
-            what = "categories" if place in codes else "whole numbers beyond 2**53"
-            raise ValueError(
-                f"column {name!r} holds {what}, which have no axis to be drawn on. Leave "
-                f"it out of columns=; the model measures it all the same."
-            )
-
-
 def _draw_densities(ax: Axes, values: NDArray[np.float64], is_flagged: Any) -> None:
     """Draw the densities of a column, of flagged rows and of the others."""
-    edges = np.histogram_bin_edges(values[np.isfinite(values)], 20)
+    has_value = np.isfinite(values)
+    edges = np.histogram_bin_edges(values[has_value], 20).tolist()
     for chosen, look in [(~is_flagged, BARS), (is_flagged, ANOMALY_BARS)]:
-        if chosen.any():
-            ax.hist(
-                values[chosen], edges.tolist(), density=True, histtype="stepfilled", **look
-            )
+        drawn = values[has_value & chosen]
+        if len(drawn):
+            ax.hist(drawn, edges, density=True, histtype="stepfilled", **look)
     ax.set_yticks([])

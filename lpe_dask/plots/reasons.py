@@ -7,27 +7,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from lpe_dask.plots.style import (
-    BARS,
-    LEVEL,
-    OTHER_BARS,
-    add_legend,
-    axes_or_new,
-)
+from lpe_dask.plots.style import BARS, LEVEL, OTHER_BARS, add_legend, axes_or_new, literal
 from lpe_dask.plots.values import check_count, in_memory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_NEEDED = ["column", "value", "share", "typical_share"]
+_NEEDED = ["column", "value", "share", "typical_share", "statistic"]
 
 
 def plot_reasons(reasons: Any, *, top: int = 10, ax: Axes | None = None) -> Axes:
     """Draw which columns make rows anomalous, as one bar for each.
 
     A bar is the mean share of a column in the distances of the rows to their nearest
-    nominal rows; a line across it is what nominal rows have there. The last bar is the
-    share of all columns that have none of their own: together they are 1.
+    nominal rows; a line across it is what nominal rows have there, for several rows the
+    mean of what is typical of each one's group. The last bar is the share of all columns
+    that have none of their own: together they are 1.
 
     Parameters
     ----------
@@ -75,16 +70,16 @@ def plot_reasons(reasons: Any, *, top: int = 10, ax: Axes | None = None) -> Axes
         )
     shares = table.groupby("column", sort=False)["share"].sum() / n_rows
     shares = shares.sort_values(ascending=False, kind="stable")[:top]
-    of_column = table.drop_duplicates("column").set_index("column").loc[shares.index]
-    names = [
-        f"{name} = {_text(of_column['value'][name])}" if n_rows == 1 else str(name)
-        for name in shares.index
-    ]
+    typical_shares = table.groupby("column", sort=False)["typical_share"].mean()
+    names = [literal(name) for name in shares.index]
+    if n_rows == 1:
+        values = table.set_index("column")["value"].loc[shares.index].map(_text)
+        names = [f"{name} = {value}" for name, value in zip(names, values, strict=True)]
     label = "share in the row" if n_rows == 1 else f"mean share of {n_rows} rows"
     rest = 1 - shares.sum()
     ax = axes_or_new(ax)
     ax.barh(range(len(shares)), shares, label=label, **BARS)
-    for place, typical in enumerate(of_column["typical_share"]):
+    for place, typical in enumerate(typical_shares.loc[shares.index]):
         ends = [place - 0.4, place + 0.4]
         name = "_" if place else "typical of nominal rows"
         ax.plot([typical, typical], ends, label=name, **LEVEL)
@@ -111,13 +106,16 @@ def _checked_table(reasons: Any) -> pd.DataFrame:
     keys = [reasons["part"], reasons["row"]] if "part" in reasons else [reasons.index]
     table = reasons[_NEEDED].reset_index(drop=True)
     table["row"] = pd.MultiIndex.from_arrays(keys).factorize()[0]
-    if table.duplicated(["row", "column"]).any():
+    n_statistics = table.groupby("row")["statistic"].nunique(dropna=False)
+    if table.duplicated(["row", "column"]).any() or (n_statistics > 1).any():
         raise ValueError(
             "reasons has several rows with the same label, which cannot be told apart. "
-            "Give rows.reset_index(drop=True) to model.explain."
+            "Give rows.reset_index(drop=True) to model.explain, or, of a Dask table, "
+            "rows.compute().reset_index(drop=True)."
         )
     return table
 
 
 def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+    is_float = isinstance(value, float | np.floating)
+    return f"{value:.4g}" if is_float else literal(value, longest=18)

@@ -52,8 +52,8 @@ _FEW_ROWS = 500
 
 
 def axes_or_new(ax: Axes | None) -> Axes:
-    """Return the Axes that were given, or those of a new figure."""
-    return pyplot().subplots()[1] if ax is None else ax
+    """Return the Axes that were given, or those of a new figure with room for labels."""
+    return pyplot().subplots(layout="constrained")[1] if ax is None else ax
 
 
 def pyplot() -> Any:
@@ -83,10 +83,8 @@ def _points(n_rows: int, *, is_flagged: bool) -> dict[str, Any]:
     Those of many rows are small and without edges, so that they become no black area.
     """
     few = n_rows <= _FEW_ROWS
-    look: dict[str, Any] = {
-        "linestyle": "",
-        "rasterized": not few,
-    }  # else a PDF has a path for each row
+    # Those of many rows are an image: else a PDF has a path for each row.
+    look: dict[str, Any] = {"linestyle": "", "rasterized": not few}
     if is_flagged:
         return look | {
             "marker": "X", "markersize": 7.5 if few else 4, "markerfacecolor": "#d55e00",
@@ -97,6 +95,19 @@ def _points(n_rows: int, *, is_flagged: bool) -> dict[str, Any]:
         "markerfacecolor": "white" if few else "0.45", "markeredgecolor": "0.15",
         "markeredgewidth": 0.7 if few else 0, "zorder": 2.5,
     }  # fmt: skip
+
+
+def literal(name: Any, longest: int = 30) -> str:
+    """Return a name or value of data as text that is drawn as it is, and fits.
+
+    Between two ``$`` Matplotlib reads formulas. Of long texts both ends are left, as names
+    of many columns begin alike.
+    """
+    text = str(name)
+    if len(text) > longest:
+        half = longest // 2
+        text = f"{text[:half]}…{text[-half:]}"
+    return text.replace("$", r"\$")
 
 
 def label_with_count(name: str, n: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from lpe_dask.plots.style import LEVEL, SURFACE
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from lpe_dask.model import LPE
+    from lpe_dask.model import LPE, Fitted
 
 
 def draw_surface(ax: Axes, model: LPE, box: tuple[Any, Any], resolution: int) -> Any:
@@ -28,8 +29,7 @@ def draw_surface(ax: Axes, model: LPE, box: tuple[Any, Any], resolution: int) ->
     if p_values.min() < model.offset_ <= p_values.max():
         look = {"colors": LEVEL["color"], "linewidths": LEVEL["linewidth"]}
         ax.contour(x, y, p_values, levels=[model.offset_], **look)
-    alpha = np.nextafter(model.offset_, -np.inf)  # as it was when the model was fitted
-    ax.plot([], [], label=f"p = alpha = {alpha:g}", **LEVEL)
+    ax.plot([], [], label=f"p = alpha = {model.offset_:g}", **LEVEL)
     ax.set(xlim=x[[0, -1]], ylim=y[[0, -1]])
     return shades
 
@@ -47,3 +47,18 @@ def corners(rows: NDArray[np.float64], box: Any) -> tuple[Any, Any]:
     low, high = np.nanmin(rows, axis=0), np.nanmax(rows, axis=0)
     margin = np.where(high > low, 0.1 * (high - low), 1.0)
     return low - margin, high + margin
+
+
+def check_has_axes(
+    fitted: Fitted, places: Iterable[int], names: Iterable[Any], remedy: str
+) -> None:
+    """Raise ValueError for columns that are not measured as the numbers that they hold."""
+    codes = set(fitted.reference.space.preparation.categorical)
+    shifted = set(fitted.minima.places)
+    for place, name in zip(places, names, strict=True):
+        if place in codes | shifted:
+            what = "categories" if place in codes else "whole numbers beyond 2**53"
+            raise ValueError(
+                f"column {name!r} holds {what}, which have no axis to be drawn on. "
+                f"{remedy}."
+            )

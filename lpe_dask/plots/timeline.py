@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lpe_dask.plots.style import LEVEL, add_legend, axes_or_new, draw_rows
+from lpe_dask.plots.style import LEVEL, add_legend, axes_or_new, draw_rows, literal
 from lpe_dask.plots.values import KnownRows, aligned, check_alpha, in_memory, known_rows
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ def plot_timeline(
     p_values : array, Series or Dask collection of shape (n,)
         As in `plot_scores`.
     time : array, Series or Dask collection of shape (n,), optional
-        Times or numbers, in any order. Times with a time zone are drawn in UTC. None: the
-        index if it is one of times, else the places of the rows, from 0.
+        Times or numbers, in any order. Times with a time zone are drawn in UTC, periods at
+        their start, and durations in seconds. None: the index if it is one of these, else
+        the places of the rows, from 0.
     alpha : float, default=0.05
         Rows with ``p <= alpha`` are flagged, and the level is drawn, from 0 to 1.
     is_flagged : array, Series or Dask collection of shape (n,), optional
@@ -67,16 +68,14 @@ def plot_timeline(
     check_alpha(alpha)
     if time is None:
         index = getattr(given, "index", None)
-        is_time = isinstance(index, pd.DatetimeIndex)
-        time = index if is_time else pd.RangeIndex(len(rows.where), name="row")
+        time = index if _is_of_times(index) else pd.RangeIndex(len(rows.where), name="row")
     times, label = _times(time, rows)
     flagged = rows.p_values <= alpha if rows.labels is None else rows.labels
     ax = axes_or_new(ax)
     if rows.labels is None:
         ax.axhline(alpha, label=f"alpha = {alpha:g}", **LEVEL)
     draw_rows(ax, times, rows.p_values, flagged)
-    least = min(rows.p_values[rows.p_values > 0], default=0.5)
-    least = min(least, 0.5)
+    least = rows.p_values[rows.p_values > 0].min(initial=0.5)
     ax.set_yscale("symlog", linthresh=least, linscale=0.4)
     ax.set_ylim(-0.1 * least, 1.25)
     ticks = [0.0, *10.0 ** np.arange(np.ceil(np.log10(least)), 1)]
@@ -92,6 +91,12 @@ def plot_timeline(
     return ax
 
 
+def _is_of_times(index: pd.Index | None) -> bool:
+    """Return whether an index has times, durations or periods."""
+    dtype = getattr(index, "dtype", None)
+    return isinstance(dtype, pd.PeriodDtype) or getattr(dtype, "kind", "") in ("M", "m")
+
+
 def _times(time: Any, rows: KnownRows) -> tuple[NDArray[Any], str]:
     """Return times or numbers of the rows with a p-value, and the label of their axis."""
     given = in_memory(time)
@@ -99,14 +104,21 @@ def _times(time: Any, rows: KnownRows) -> tuple[NDArray[Any], str]:
         given = np.asarray(given)
     aligned("time", given, rows.where)  # raises if it is of another shape
     series = pd.Series(given).infer_objects()
-    label = "time" if series.name is None else str(series.name)
-    if isinstance(series.dtype, pd.DatetimeTZDtype):
-        series, label = series.dt.tz_convert(None), f"{label} (UTC)"
+    label = "time" if series.name is None else literal(series.name)
+    if isinstance(series.dtype, pd.PeriodDtype):
+        series = pd.Series(pd.PeriodIndex(series).to_timestamp())
+    elif series.dtype.kind == "m":
+        series, label = series.dt.total_seconds(), f"{label} [s]"
+    elif series.dtype.kind == "M":
+        of_arrow = getattr(series.dtype, "pyarrow_dtype", series.dtype)
+        label += " (UTC)" if getattr(of_arrow, "tz", None) else ""
+        series = pd.to_datetime(series, utc=True).dt.tz_convert(None)
     values = series.to_numpy()[rows.where]
     if values.dtype.kind not in "iufM":
         raise ValueError(
-            f"time has the type {series.dtype}; it takes times or numbers. Convert texts "
-            f"with pandas.to_datetime."
+            f"time has the type {series.dtype}; it takes datetimes of one zone, periods, "
+            f"durations or numbers. Convert texts, dates and datetimes of several zones "
+            f"with pandas.to_datetime(time, utc=True)."
         )
     if pd.isna(values).any():
         raise ValueError(

@@ -74,7 +74,7 @@ def check_alpha(alpha: Any) -> None:
         raise ValueError(f"alpha={alpha!r} must be between 0 and 1.")
 
 
-def check_count(name: str, count: Any) -> None:
-    """Raise ValueError if the argument ``name`` is no whole number above 0."""
-    if type(count) is bool or not isinstance(count, Integral) or int(count) < 1:
-        raise ValueError(f"{name}={count!r} must be a whole number, at least 1.")
+def check_count(name: str, count: Any, least: int = 1) -> None:
+    """Raise ValueError if the argument ``name`` is no whole number, or is too small."""
+    if type(count) is bool or not isinstance(count, Integral) or int(count) < least:
+        raise ValueError(f"{name}={count!r} must be a whole number, at least {least}.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -57,12 +58,25 @@ def _key(meaning: str, must_be: str, example: str, **limits: Any) -> Any:
     return Field(None, examples=[example], **texts, **limits)
 
 
+def _shown(pattern: str) -> WithJsonSchema:
+    """Return what editors check a character by, or its word."""
+    of_words = [re.escape(word) for word, of in _WORDS.items() if re.match(pattern, of)]
+    words = "|".join(of_words)
+    pattern = pattern.replace(r"\U0010ffff", r"\uffff")  # JSON Schema has four digits
+    return WithJsonSchema({"type": "string", "pattern": f"{pattern}|^(?:{words})$"})
+
+
+_SEPARATOR = r'^[^\r\n"\x80-\U0010ffff] *$'
+_THOUSANDS = "^[,. '_\u00a0\u202f]$"
+_QUOTE = r"^[^\r\n\x80-\U0010ffff]?$"
+
 _AS_TEXTS = WithJsonSchema(
     {"type": ["array", "string", "number"], "items": {"type": ["string", "number"]}}
 )
 _Character = Annotated[
     str, BeforeValidator(lambda v: _WORDS.get(v, v) if isinstance(v, str) else v)
 ]
+_DISTINCT = Field(json_schema_extra={"uniqueItems": True})
 _Line = Annotated[int, Field(ge=1, le=_LAST_SKIPPED)]
 _Texts = Annotated[tuple[str, ...], Field(strict=False)]
 _Lines = Annotated[tuple[_Line, ...], Field(strict=False)]
@@ -77,27 +91,27 @@ class CsvOptions(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    separator: _Character | None = _key(
+    separator: Annotated[_Character, _shown(_SEPARATOR)] | None = _key(
         "What is between values; else one of , ; | and tab, by the first line",
         'one ASCII character, also as "tab" or "space" (any number of spaces); with a '
         "space after it, spaces around it are left out",
         '";"',
-        pattern=r'^[^\r\n"\x80-\U0010ffff] *$',
+        pattern=_SEPARATOR,
     )
     decimal: Literal[".", ","] | None = _key(
         "The decimal point of numbers; a point, if it is not given", '"." or ","', '","'
     )
-    thousands: _Character | None = _key(
+    thousands: Annotated[_Character, _shown(_THOUSANDS)] | None = _key(
         "What groups the digits of numbers",
         "a comma, a point, a space, ' or _",
         '"."',
-        pattern="^[,. '_\u00a0\u202f]$",
+        pattern=_THOUSANDS,
     )
-    quote: _Character | None = _key(
+    quote: Annotated[_Character, _shown(_QUOTE)] | None = _key(
         'What is around texts; ", if it is not given',
         'one ASCII character, or "" where there are no quotes',
         '"\'"',
-        pattern=r"^[^\r\n\x80-\U0010ffff]?$",
+        pattern=_QUOTE,
     )
     comment: str | None = _key(
         "Lines that begin with this are left out",
@@ -117,7 +131,7 @@ class CsvOptions(BaseModel):
         "true or false",
         "false",
     )
-    names: Annotated[_Texts, AfterValidator(_check_names)] | None = _key(
+    names: Annotated[_Texts, AfterValidator(_check_names), _DISTINCT] | None = _key(
         "The names of the columns",
         "a list of column names, at least one and none twice",
         '["a", "b"]',

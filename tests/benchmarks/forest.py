@@ -111,7 +111,7 @@ MADE: dict[str, Callable[[int, Rng], Draw]] = {
 }
 
 
-def of_made(kind: str, seed: int, n_nominal: int = N_NOMINAL, n_mixed: int = 0) -> Problem:
+def of_made(kind: str, seed: int, n_nominal: int, n_mixed: int = 0) -> Problem:
     """Return a made table, some of whose nominal rows are anomalies."""
     rows, odd = MADE[kind](n_nominal + N_NEW, np.random.default_rng(seed))
     rows[:n_mixed], odd = odd[:n_mixed], odd[n_mixed:]
@@ -142,9 +142,10 @@ def problems(group: str, seed: int) -> Iterator[tuple[str, Problem]]:
     """Yield kinds of data of a group, and a problem of each."""
     if group == "made":
         for kind in MADE:
-            yield kind, of_made(kind, seed)
+            yield kind, of_made(kind, seed, N_NOMINAL)
         yield f"{CLUSTERS}, 100 nominal rows", of_made(CLUSTERS, seed, 100)
-        yield f"{GROUP}, 100 of the nominal rows", of_made(GROUP, seed, n_mixed=100)
+        mixed = of_made(GROUP, seed, N_NOMINAL, n_mixed=100)
+        yield f"{GROUP}, 100 of the nominal rows", mixed
     elif group == "mixed":
         for cause, share, problem in mixed_problems(N_NOMINAL, seed):
             yield f"{cause}, {share:.1%} among the nominal rows", problem

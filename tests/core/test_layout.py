@@ -1,6 +1,7 @@
 """Pages for developers name layers, paths and functions that there are."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -48,3 +49,16 @@ def test_pages__name_tests_that_exist(page):
 
     assert len(named) > 10
     assert named <= {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+
+
+def test_make_docs__begins_without_what_was_made_before():
+    """Examples would not run again, and pages of names that are gone break the build."""
+    ignored = re.findall(r"^/(docs/.*)/$", (ROOT / ".gitignore").read_text(), re.MULTILINE)
+
+    done = subprocess.run(
+        ["make", "--dry-run", "docs"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    (removed,) = re.findall(r"^rm -rf (.*)$", done.stdout, re.MULTILINE)
+    assert {"docs/gallery", "docs/reference/generated"} <= set(ignored)
+    assert {"build/site", *ignored} <= set(removed.split())

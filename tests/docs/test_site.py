@@ -20,18 +20,25 @@ if not (SITE / "index.html").exists():
 PAGES = [p for p in sorted(SITE.rglob("*.html")) if "_static" not in p.parts]
 
 #: Attributes from which a browser loads something by itself, by element.
-LOADED = {"img": "src", "script": "src", "iframe": "src", "link": "href", "source": "src"}
+LOADED = {
+    **dict.fromkeys(["embed", "iframe", "img", "script", "source", "video"], "src"),
+    "link": "href",
+    "object": "data",
+}
 
-#: A page that opens all others at a width, and lists by how much each is wider.
+#: A page that opens all others at a width, and lists how wide their content is. What does
+#: not fit scrolls with the page or, as the theme has it, with the article.
 MEASURE = """<body><script>
-const [pages, widths] = [%s, [360, 1280]];
+const [pages, widths, scrolled] = [%s, [360, 1280], ["html", ".bd-article-container"]];
 (async () => {
   for (const width of widths) for (const page of pages) {
     const frame = document.createElement("iframe");
     Object.assign(frame, {width, height: 800, src: page});
     document.body.append(frame);
     await new Promise(loaded => frame.onload = loaded);
-    const found = frame.contentDocument.documentElement.scrollWidth;
+    const parts = scrolled.map(of => frame.contentDocument.querySelector(of));
+    const shown = parts.filter(Boolean);
+    const found = width + Math.max(...shown.map(of => of.scrollWidth - of.clientWidth));
     frame.remove();
     document.body.append(`${page} ${width} ${found};`);
   }
@@ -54,6 +61,9 @@ class Elements(HTMLParser):
             self.links.append(attributes["href"])
         if attributes.get(LOADED.get(tag)):
             self.loaded.append(attributes[LOADED[tag]])
+        # Pictures for screens of several densities: a URL and its density, by commas.
+        of_densities = (attributes.get("srcset") or "").split(",")
+        self.loaded += [of.split()[0] for of in of_densities if of.strip()]
 
 
 @functools.cache
@@ -84,26 +94,57 @@ def test_links__lead_to_pages_and_headings_of_the_site(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_pages__load_nothing_from_the_network(page):
-    styles = re.findall(r"url\((https?:[^)]*)\)", page.read_text(encoding="utf-8"))
+    loaded = elements(page).loaded + loaded_by_styles(page.read_text(encoding="utf-8"))
 
-    assert [url for url in elements(page).loaded + styles if urlsplit(url).netloc] == []
+    assert [url for url in loaded if urlsplit(url).netloc] == []
 
 
-def test_pages__are_no_wider_than_a_telephone_and_a_laptop(tmp_path):
+def loaded_by_styles(text):
+    return re.findall(r"""(?:url\(|@import)\s*["']?([^"')\s]+)""", text)
+
+
+def test_styles__load_nothing_from_the_network():
+    texts = [style.read_text(encoding="utf-8") for style in SITE.rglob("*.css")]
+
+    loaded = [url for text in texts for url in loaded_by_styles(text)]
+
+    assert any(url.endswith(".woff2") for url in loaded)
+    assert [url for url in loaded if urlsplit(url).netloc] == []
+
+
+def test_what_browsers_load__is_noticed(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(
+        '<img src="//a/1" srcset="//a/2, //a/3 2x"><object data="//a/4"></object>'
+        '<link href="//a/5">'
+        "<style>@import '//a/6'; p { background: url('//a/7') }</style>"
+    )
+
+    found = Elements(page).loaded + loaded_by_styles(page.read_text())
+
+    assert found == [f"//a/{n}" for n in range(1, 8)]
+
+
+def measured(pages, profile):
+    """The pages, the widths of their windows, and those of their content."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if browser is None:
         pytest.skip("there is no Chromium: Debian has it as the package chromium")
-    names = [name_of(page) for page in PAGES]
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def do_GET(self):
-            if self.path != "/_measure":
+            name = self.path.removeprefix("/")
+            if name in pages:
+                text = pages[name]
+            elif name == "_measure":
+                text = MEASURE % [*pages]
+            else:
                 super().do_GET()
                 return
             self.send_response(200)
-            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Type", "text/html; charset=utf-8")
             self.end_headers()
-            self.wfile.write((MEASURE % names).encode())
+            self.wfile.write(text.encode())
 
         def log_message(self, *_):
             pass
@@ -113,12 +154,32 @@ def test_pages__are_no_wider_than_a_telephone_and_a_laptop(tmp_path):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         done = subprocess.run(
             [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
-             f"--user-data-dir={tmp_path}", "--virtual-time-budget=1000000",
+             f"--user-data-dir={profile}", "--virtual-time-budget=1000000",
              f"http://127.0.0.1:{server.server_port}/_measure"],
             capture_output=True, text=True, timeout=250, check=True,
         )  # fmt: skip
         server.shutdown()
+    return [
+        (name, int(width), int(found))
+        for name, width, found in re.findall(r"(\S+) (\d+) (\d+);", done.stdout)
+    ]
 
-    measured = re.findall(r"(\S+) (\d+) (\d+);", done.stdout)
-    assert len(measured) == 2 * len(names)
-    assert [found for found in measured if int(found[2]) > int(found[1])] == []
+
+def test_pages__are_no_wider_than_a_telephone_and_a_laptop(tmp_path):
+    found = measured(
+        {name_of(page): page.read_text(encoding="utf-8") for page in PAGES}, tmp_path
+    )
+
+    assert len(found) == 2 * len(PAGES)
+    assert [of for of in found if of[2] > of[1]] == []
+
+
+@pytest.mark.parametrize("end", ["</article>", "</body>"])
+def test_pages__that_are_too_wide_are_noticed(end, tmp_path):
+    page = (SITE / "start.html").read_text(encoding="utf-8")
+    assert page.count(end) == 1
+    wide = page.replace(end, f'<p style="width: 800px">wide</p>{end}')
+
+    found = measured({"start.html": wide}, tmp_path)
+
+    assert [width < of for _, width, of in found] == [True, False]

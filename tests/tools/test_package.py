@@ -69,16 +69,9 @@ def built(files, tmp_path_factory):
     """The wheel and the sdist of a copy: setuptools writes into what it builds."""
     folder = tmp_path_factory.mktemp("built")
     needed = CONTENT["build-system"]["requires"]
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--dest",
-        folder / "needed",
-    ]
-    found = subprocess.run([*pip, *needed], capture_output=True, text=True)
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps"]
+    pip += ["--dest", folder / "needed", *needed]
+    found = subprocess.run(pip, capture_output=True, text=True)
     if found.returncode:
         pytest.skip(f"pip reaches no index: {found.stderr.strip().splitlines()[-1]}")
     for name in files:

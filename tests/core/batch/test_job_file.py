@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import re
 import subprocess
 import sys
 import tomllib
@@ -28,7 +29,18 @@ from lpe_dask.batch.job_file import read_job
 from lpe_dask.monitoring.config import DriftConfig
 from lpe_dask.tasks import Workers
 
-JOBS = sorted((Path(__file__).parents[3] / "jobs").glob("*.toml"))
+ROOT = Path(__file__).parents[3]
+JOBS = sorted((ROOT / "jobs").glob("*.toml"))
+PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+
+#: Jobs, or sections of one, that pages show, with the page.
+SHOWN = [
+    (page.stem, text)
+    for page in PAGES
+    for text in re.findall(
+        r"^```toml\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE
+    )
+]
 DAY = datetime.date(2026, 11, 20)
 
 EXAMPLE = """
@@ -451,13 +463,20 @@ def test_jobs__can_be_read_and_are_explained(path):
     assert f"({path.name})" in (path.parent / "README.md").read_text()
 
 
-def test_jobs__page_shows_a_job_that_can_be_read(read):
-    page = JOBS[0].parents[1] / "docs" / "reference" / "job_file.md"
-    block, *_ = [
-        part.partition("```")[0] for part in page.read_text().split("```toml\n")[1:]
-    ]
+@pytest.mark.parametrize(("page", "text"), SHOWN)
+def test_jobs__shown_on_pages_can_be_read(page, text, tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text(text if "[score]" in text else f"{SCORE}{text}")
 
-    assert read(block).score is not None
+    job = read_job(path, DAY, dict.fromkeys(re.findall(r"\$\{(\w+)\}", text), "value"))
+
+    sections = set(tomllib.loads(text)) - {"storage"}
+    assert [of for of in sections if getattr(job, of) is None] == []
+
+
+def test_jobs__of_pages_are_found():
+    pages = {"job_file", "drift", "refit", "credentials", "watching"}
+    assert pages <= {page for page, _ in SHOWN}
 
 
 def test_import__of_job_files_is_light():

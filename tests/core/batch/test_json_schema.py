@@ -83,6 +83,8 @@ def test_examples__are_valid(section, key):
         f'{SCORE}[cluster]\nscheduler = "threads"',
         f'{SCORE}[csv]\nseparator = "tab"\nquote = ""\nna_values = -200\nskip_rows = 2',
         f'{SCORE}[csv]\nseparator = ", "\nthousands = " "\nna_values = [-200, "?"]',
+        f'{SCORE}[csv]\nseparator = "\\\\t"\nthousands = "space"\nquote = "\\""',
+        f'{SCORE}[csv]\nseparator = "${{MARK}}"\nthousands = "\u202f"',
         f'{SCORE}[csv]\nskip_rows = [1, 3]\nnames = ["a"]\nheader = false',
         f"{SCORE}[drift]\ntolerance = 0\nshift = 0.1",
         f'{SCORE}[notify]\ncommand = ["tell", "{{summary}}"]',
@@ -97,7 +99,8 @@ def test_examples__are_valid(section, key):
 def test_what_is_read__is_valid(text, tmp_path):
     path = tmp_path / "job.toml"
     path.write_text(text)
-    read_job(path, environment={"ROWS": "flagged", "SCHEDULER": "tcp://10.0.0.1:1"})
+    given = {"ROWS": "flagged", "SCHEDULER": "tcp://10.0.0.1:1", "MARK": ";"}
+    read_job(path, environment=given)
 
     assert problems(text) == []
 
@@ -121,6 +124,10 @@ def test_what_is_read__is_valid(text, tmp_path):
         (f'{SCORE}[cluster]\nscheduler = "here"', "'here' does not match"),
         (f'{SCORE}[notify]\ncommand = "tell"', "'tell' is not of type 'array'"),
         (f"{SCORE}[csv]\nskip_rows = -1", "-1 is not valid"),
+        (f'{SCORE}[csv]\nnames = ["a", "a"]', "has non-unique elements"),
+        (f'{SCORE}[csv]\nthousands = "x"', "'x' does not match"),
+        (f'{SCORE}[csv]\nseparator = "ab"', "'ab' does not match"),
+        (f'{SCORE}[csv]\nquote = "é"', "'é' does not match"),
         ('[model]\npath = "m"', "is not valid under any of the given schemas"),
     ],
 )

@@ -17,6 +17,7 @@ from lpe_dask.monitoring.bins import PValueBins
 from lpe_dask.monitoring.config import DriftConfig
 from lpe_dask.monitoring.intervals import clopper_pearson_interval
 from lpe_dask.monitoring.new_values import NewValueCounts, NominalColumn
+from lpe_dask.monitoring.result import with_examples
 from lpe_dask.monitoring.state import new_state
 from lpe_dask.monitoring.verdict import update
 from lpe_dask.pvalues.formulas import p_values
@@ -484,7 +485,7 @@ def test_update__reports_unseen_values_beyond_chance():
     assert "amount: 40 rows are outside the nominal range" in str(drift)
     assert "region: 200 rows have values that no nominal row has" in str(drift)
     assert "city" not in str(drift)
-    told = drift.with_examples(lambda column: {"region": ["west", "far"]}[column])
+    told = with_examples(drift, lambda column: {"region": ["west", "far"]}[column])
     assert "region: 200 rows have values that no nominal row has: west, far. " in str(told)
 
 
@@ -712,7 +713,7 @@ def test_drift__is_all_there_as_json():
     runs = [nominal(rng), shifted(rng), np.empty(0), np.full(5, np.nan), nominal(rng, 5)]
     said = over_runs(runs)
     said += calibrated([nominal(rng, 700) for _ in range(3)])
-    said.append(with_unseen(first_state(), (40, 120, 800)).with_examples(lambda _: ["a"]))
+    said.append(with_examples(with_unseen(first_state(), (40, 120, 800)), lambda _: ["a"]))
 
     for drift in said:
         content = drift.as_json()

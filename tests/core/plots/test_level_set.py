@@ -27,6 +27,21 @@ def test_plot_level_set__needs_a_model_that_is_fitted_on_two_features():
         lpe_dask.plot_level_set(LPE(2), box=((0, 1), (0, 1)))
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.arange(60) * 10 + 2**60, "'at' holds whole numbers beyond 2"),
+        ([*"ab"] * 30, "'at' holds categories, .* Fit an LPE on two columns of other"),
+    ],
+)
+def test_plot_level_set__refuses_columns_without_an_axis(values, message):
+    rows = pd.DataFrame({"at": values, "x": np.arange(60.0)})
+    model = LPE(3, categorical="auto").fit(rows)
+
+    with pytest.raises(ValueError, match=message):
+        lpe_dask.plot_level_set(model, rows)
+
+
 def test_plot_level_set__bounds_what_predict_finds_nominal(model, nominal, ax):
     lpe_dask.plot_level_set(model, nominal, resolution=80, ax=ax)
 

@@ -69,6 +69,8 @@ def test_plot_pairs__fills_the_lower_triangle_and_the_diagonal(model, rows, new)
     assert [[ax.axison for ax in line] for line in axes] == np.tri(3, dtype=bool).tolist()
     assert [ax.get_xlabel() for ax in axes[-1]] == SIZES
     assert [ax.get_ylabel() for ax in axes[:, 0]] == ["density", "load", "heat"]
+    has_numbers = [ax.yaxis.get_tick_params()["labelleft"] for ax in axes[2, :2]]
+    assert has_numbers == [True, False]
     bars, others = axes[2, 2].patches
     assert bars.get_hatch() != others.get_hatch()
     names = [text.get_text() for text in axes[0, 1].get_legend().get_texts()]
@@ -112,6 +114,48 @@ def test_plot_pairs__shows_rows_with_gaps_where_both_values_are(rows):
         assert np.isfinite(shown).all(axis=1).sum() == n_shown
 
 
+def test_plot_pairs__shows_flagged_rows_that_all_lack_a_value(rows):
+    nominal = rows[SIZES]
+    X = nominal[:10] / 10
+    X.loc[8:, "heat"], X.loc[8:, "speed"] = np.nan, 99
+
+    axes = drawn(LPE(3, missing="measure").fit(nominal), nominal, X)
+
+    assert len(axes[0, 0].patches) == 2
+    assert len(axes[2, 2].patches) == 1  # no bars of flagged rows
+    assert np.isfinite(axes[2, 1].get_ylim()).all()
+
+
+def test_plot_pairs__names_a_column_without_values(rows):
+    nominal = rows[SIZES]
+    X = nominal[:10].assign(heat=np.nan)
+    model = LPE(3, missing="measure").fit(nominal)
+
+    with pytest.raises(ValueError, match=r"value in 'heat'.* Leave it out of columns="):
+        drawn(model, nominal, X)
+
+    assert drawn(model, nominal, X, columns=["speed", "load"]).shape == (2, 2)
+
+
+@pytest.mark.parametrize("kind", [lambda rows: rows, lambda rows: rows.to_dask_array()])
+def test_plot_pairs__reads_lazy_rows_once(kind, rows):
+    n_read = []
+
+    def part(number):
+        n_read.append(number)  # other rows at each reading
+        return rows[SIZES] + 10.0 * len(n_read)
+
+    lazy = dd.from_map(part, [0], meta=rows[SIZES])
+    nominal = (
+        rows[SIZES] if isinstance(kind(lazy), dd.DataFrame) else rows[SIZES].to_numpy()
+    )
+
+    axes = drawn(LPE(3).fit(nominal), nominal, kind(lazy))
+
+    assert n_read == [0]
+    assert min(lines(axes[1, 0])["flagged (80 rows)"].get_xdata()) > 5
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -153,6 +197,8 @@ def test_plot_pairs__refuses_other_models_and_rows(rows):
         ValueError, match=r"by \['kind'\], .* without by= on the rows of one"
     ):
         drawn(LPE(3, by=["kind"], alpha=0.1).fit(rows), rows, rows)
+    with pytest.raises(ValueError, match=r"resolution=1 must be .* at least 2"):
+        lpe_dask.plot_pairs(LPE(3).fit(nominal), nominal, nominal, resolution=1)
     with pytest.raises(ValueError, match="5 rows, but none of them has a p-value"):
         drawn(LPE(3).fit(nominal), nominal, nominal[:5] * np.nan)
     wide = np.random.default_rng(0).random((20, 7))

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 import lpe_dask
 from drawing import legend, lines
+from lpe_dask import LPE
 
 P_VALUES = np.array([0.0, 0.02, 0.4, np.nan, 0.8, 1.0])
 IS_ANOMALY = np.array([True, True, False, False, False, True])
@@ -38,6 +39,52 @@ def test_pictures__are_drawn_on_the_axes_given_or_on_some_of_their_own(model, no
             assert ax.get_xlabel()
             assert ax.get_ylabel() or draw is lpe_dask.plot_reasons  # names of columns
             assert legend(ax)
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "value"),
+    [
+        ("cost [$] of {x$", "cost [$] of {x$", "cost [$] of {x$"),
+        ("a_long_name_" * 9, "a_long_name_a_l…me_a_long_name_", "a_long_na…ong_name_"),
+    ],
+)
+def test_pictures__show_names_and_values_as_they_are(name, label, value, ax):
+    rng = np.random.default_rng(0)
+    nominal = pd.DataFrame(rng.random((40, 2)), columns=[name, "$\\bad$"])
+    model = LPE(2, alpha=0.1).fit(nominal)
+    reasons = model.explain(nominal[:1] + 3).assign(value=name)
+    times = pd.Series(np.arange(40), name=name)
+
+    level_set = lpe_dask.plot_level_set(
+        model, nominal, resolution=9, ax=Figure().subplots()
+    )
+    pairs = lpe_dask.plot_pairs(model, nominal, nominal, resolution=9, figure=Figure())
+    timeline = lpe_dask.plot_timeline(model.p_values_, times, ax=Figure().subplots())
+    lpe_dask.plot_reasons(reasons, ax=ax)
+
+    shown = [
+        *[level_set.xaxis.label, level_set.yaxis.label, timeline.xaxis.label],
+        *[pairs[1, 0].xaxis.label, pairs[1, 0].yaxis.label, *ax.get_yticklabels()],
+    ]
+    for part in (level_set, pairs[0, 0], timeline, ax):
+        part.figure.draw_without_rendering()  # raises for broken formulas
+    texts = [text.get_text().replace(r"\$", "$") for text in shown]
+    assert texts[:5] == [label, "$\\bad$", label, label, "$\\bad$"]
+    assert set(texts[5:]) == {f"{label} = {value}", f"$\\bad$ = {value}"}
+
+
+def test_pictures__of_their_own_have_room_for_labels(nominal):
+    from matplotlib import pyplot
+
+    names = [f"{end} of a sensor with a long name" for end in "ab"]
+    rows = nominal.set_axis(names, axis=1)
+    reasons = LPE(3).fit(rows).explain(rows[:2] + 4)
+
+    ax = lpe_dask.plot_reasons(reasons)
+
+    ax.figure.canvas.draw()
+    assert min(text.get_window_extent().x0 for text in ax.get_yticklabels()) >= 0
+    pyplot.close(ax.figure)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +121,8 @@ def test_pictures__say_how_to_install_what_is_missing(monkeypatch):
 TWO = pd.DataFrame({"speed [m/s]": [1.0, 2.0], "load [kN]": [0.0, 1.0]})
 ROC = [0.1, 0.9]
 REASONS = pd.DataFrame(
-    {"column": "b", "value": 1, "share": 0.5, "typical_share": 0.5}, [0, 1]
+    {"column": "b", "value": 1, "share": 0.5, "typical_share": 0.5, "statistic": 2.0},
+    [0, 1],
 )
 
 
@@ -114,6 +162,7 @@ REASONS = pd.DataFrame(
         ("timeline", [ROC, [np.nan, 1.0]], {}, "missing for 1 rows that have a p-value"),
         ("timeline", [[np.nan]], {}, "none of them is a number"),
         ("reasons", [TWO], {}, "a DataFrame without column, value, share, typical_share"),
+        ("reasons", [REASONS.drop(columns="statistic")], {}, "DataFrame without statistic"),
         ("reasons", [None], {}, "a NoneType without column.* that model.explain"),
         ("reasons", [REASONS.set_axis(["x"] * 2)], {}, "several rows with the same label"),
         ("reasons", [REASONS.assign(share=np.nan)], {}, "2 rows, but no share"),
@@ -122,6 +171,8 @@ REASONS = pd.DataFrame(
         ("level_set", [np.eye(3)], {}, "3 features|3 columns"),
         ("level_set", [TWO[["load [kN]"]]], {}, "lack the columns"),
         ("level_set", [None], {}, "Give rows as X, or box="),
+        ("level_set", [TWO], {"resolution": 1}, "resolution=1 must be .* at least 2"),
+        ("level_set", [TWO], {"resolution": 9.0}, "resolution=9.0 must be a whole number"),
     ],
 )
 def test_pictures__refuse_what_they_cannot_show(

@@ -1,5 +1,8 @@
 """Columns of reasons as bars: their shares, names and what is left over."""
 
+import re
+
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -42,7 +45,27 @@ def test_plot_reasons__marks_what_is_typical(reasons, ax):
 
     typical = reasons.drop_duplicates("column").set_index("column")["typical_share"]
     drawn = [line.get_xdata()[0] for line in ax.get_lines()[:4]]
-    assert drawn == typical[[*bars(ax)]].tolist()
+    assert drawn == pytest.approx(typical[[*bars(ax)]].tolist())
+
+
+def test_plot_reasons__marks_what_is_typical_of_all_groups(ax):
+    rng = np.random.default_rng(0)
+    nominal = pd.DataFrame(rng.random((200, 2)), columns=["a", "b"])
+    nominal["site"] = [*"xy"] * 100
+    nominal.loc[nominal["site"] == "y", "a"] *= 20
+    model = LPE(3, by=["site"], alpha=0.1).fit(nominal)
+    rows = pd.DataFrame({"a": 30.0, "b": 30.0, "site": [*"xyy"]})
+
+    reasons = [model.explain(rows[::step]) for step in (1, -1)]
+
+    typical = reasons[0].groupby("column")["typical_share"]
+    assert (typical.nunique() == 2).all()
+    for table in reasons:
+        lpe_dask.plot_reasons(table, ax=ax)
+        marks = dict(zip(bars(ax), ax.get_lines(), strict=False))
+        drawn = {name: mark.get_xdata()[0] for name, mark in marks.items()}
+        assert drawn == pytest.approx(typical.mean().to_dict())
+        ax.clear()
 
 
 def test_plot_reasons__adds_up_what_has_no_bar(reasons, ax):
@@ -87,6 +110,25 @@ def test_plot_reasons__takes_the_table_of_a_run(reasons, tmp_path, ax):
     assert table["row"].nunique() == 100  # of two parts
     assert legend(ax)[-1] == "mean share of 200 rows"
     assert sum(bars(ax).values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("top", [1, 4])
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_plot_reasons__of_rows_with_the_same_label_says_what_works(top, is_lazy, ax):
+    rng = np.random.default_rng(0)
+    model = LPE().fit(pd.DataFrame(rng.random((200, 4)), columns=[*"abcd"]))
+    rows = pd.DataFrame({"a": [9, 0.5], "b": [0.5, 9], "c": 0.5, "d": 0.5}, index=[0, 0])
+    if is_lazy:  # each partition has its own numbers
+        rows = dd.concat([dd.from_pandas(rows[i : i + 1], 1) for i in range(2)])
+        rows = rows.reset_index(drop=True)
+
+    with pytest.raises(ValueError, match="several rows with the same label") as error:
+        lpe_dask.plot_reasons(model.explain(rows, top=top), ax=ax)
+
+    remedies = re.findall(r"rows\.[\w.]*\(.*?=True\)", str(error.value))
+    unique = eval(remedies[is_lazy], {"rows": rows})
+    lpe_dask.plot_reasons(model.explain(unique, top=top), ax=ax)
+    assert legend(ax)[-1] == "mean share of 2 rows"
 
 
 def test_plot_reasons__has_room_for_negative_shares(reasons, ax):

@@ -6,7 +6,8 @@ import pytest
 
 import lpe_dask
 from drawing import legend, lines
-from lpe_dask.pvalues import uniform_band
+from lpe_dask import LPE
+from lpe_dask.pvalues import bar_densities, uniform_band
 
 P_VALUES = np.array([0.0, 0.02, 0.4, np.nan, 0.8, 1.0])
 IS_ANOMALY = np.array([True, True, False, False, False, True])
@@ -76,6 +77,30 @@ def test_plot_scores__band_is_wider_by_the_scatter_of_few_calibration_rows(ax):
     low, high = uniform_band(300, 10, 99)
     assert band(ax) == (low[0], high[0])
     assert high[0] > uniform_band(300, 10)[1][0]
+
+
+@pytest.mark.parametrize(("calibration", "share"), [("conformal", 0.95), ("loo", 0.75)])
+def test_band__holds_for_conformal_models_and_not_for_loo(calibration, share):
+    draws, n_sets, is_inside = np.random.default_rng(0), 60, 0
+    model = LPE(1, calibration=calibration, alpha=0.2, random_state=0)
+    for _ in range(n_sets):
+        model.fit(draws.standard_normal((200, 2)))
+        p_values = model.score_samples(draws.standard_normal((2000, 2)))
+        low, high = uniform_band(2000, 10, len(model.calibration_))
+        bars = bar_densities(p_values, 10)
+        is_inside += ((bars >= low - 1e-9) & (bars <= high + 1e-9)).all()
+
+    error = np.sqrt(share * (1 - share) / n_sets)
+    assert is_inside / n_sets == pytest.approx(share, abs=3 * error)
+
+
+def test_plot_scores__legend_is_above_the_bars(ax):
+    lpe_dask.plot_scores(np.linspace(0, 1, 300), bins=10, alpha=0.05, ax=ax)
+
+    ax.figure.draw_without_rendering()
+    to_pixels = ax.transData.transform
+    highest = max([band(ax)[1], *ax.patches[0].get_xy()[:, 1]])
+    assert to_pixels((0, highest))[1] < ax.get_legend().get_window_extent().y0
 
 
 def test_plot_scores__draws_no_band_where_all_rows_are_anomalies(ax):

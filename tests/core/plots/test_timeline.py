@@ -3,6 +3,7 @@
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from matplotlib.dates import num2date
 from matplotlib.figure import Figure
@@ -12,6 +13,10 @@ from drawing import legend, lines
 
 P_VALUES = np.array([0.0, 0.02, 0.4, np.nan, 0.8, 1.0])
 HOURS = pd.date_range("2026-11-20 06:00", periods=6, freq="h")
+
+
+TOKYO = HOURS.tz_localize("UTC").tz_convert("Asia/Tokyo")
+ARROW, UTC = pd.ArrowDtype, "time (UTC)"
 
 
 def points(ax, name):
@@ -54,6 +59,14 @@ def test_plot_timeline__draws_p_values_without_a_range(p_values, ax):
     assert low < min(p_values) <= max(p_values) < high
 
 
+@pytest.mark.parametrize(("p_values", "least"), [([1.0], 0.5), ([0, 0.2, 1], 0.2)])
+def test_plot_timeline__is_linear_below_the_least_p_value_above_0(p_values, least, ax):
+    lpe_dask.plot_timeline(p_values, ax=ax)
+
+    assert ax.yaxis.get_transform().linthresh == least
+    assert ax.get_ylim()[0] == -0.1 * least
+
+
 def test_plot_timeline__takes_other_decisions_than_alpha(ax):
     flags = pd.array([False, False, True, None, False, False], "boolean")
 
@@ -72,7 +85,17 @@ def test_plot_timeline__takes_other_decisions_than_alpha(ax):
         (P_VALUES, HOURS.tolist(), "time"),
         (P_VALUES, HOURS.to_numpy(), "time"),
         (P_VALUES, HOURS.rename("seen"), "seen"),
-        (P_VALUES, HOURS.tz_localize("UTC").tz_convert("Asia/Tokyo"), "time (UTC)"),
+        (P_VALUES, TOKYO, "time (UTC)"),
+        (P_VALUES, pd.Series(HOURS, dtype=ARROW(pa.timestamp("us"))), "time"),
+        (P_VALUES, pd.Series(TOKYO, dtype=ARROW(pa.timestamp("us", "Asia/Tokyo"))), UTC),
+        (
+            pd.Series(P_VALUES, pd.Index(HOURS, dtype=ARROW(pa.timestamp("us")))),
+            None,
+            "time",
+        ),
+        (P_VALUES, HOURS.to_period("h"), "time"),
+        (pd.Series(P_VALUES, HOURS.to_period("h")), None, "time"),
+        (P_VALUES, pd.Series(HOURS).dt.to_period("h"), "time"),
         (P_VALUES, dd.from_pandas(pd.Series(HOURS, name="at"), npartitions=2), "at"),
     ],
 )
@@ -83,6 +106,45 @@ def test_plot_timeline__takes_times_of_any_kind(p_values, time, label, ax):
     drawn = [num2date(at).replace(tzinfo=None) for at in (first, second)]
     assert drawn == [HOURS[0], HOURS[1]]
     assert ax.get_xlabel() == label
+
+
+@pytest.mark.parametrize(
+    ("p_values", "time"),
+    [
+        (P_VALUES, HOURS - HOURS[0]),
+        (pd.Series(P_VALUES, HOURS - HOURS[0]), None),
+        (P_VALUES, pd.Series(HOURS - HOURS[0], dtype=ARROW(pa.duration("us")))),
+    ],
+)
+def test_plot_timeline__draws_durations_in_seconds(p_values, time, ax):
+    lpe_dask.plot_timeline(p_values, time, ax=ax)
+
+    assert points(ax, "flagged")[0] == [0, 3600]
+    assert ax.get_xlabel() == "time [s]"
+
+
+def test_plot_timeline__takes_days_of_arrow(ax):
+    days = pd.Series(HOURS + pd.Timedelta(days=3), dtype=ARROW(pa.date32()))
+
+    lpe_dask.plot_timeline(P_VALUES, days, ax=ax)
+
+    assert num2date(points(ax, "flagged")[0][0]).strftime("%F %T") == "2026-11-23 00:00:00"
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        HOURS.astype(str),
+        [hour.date() for hour in HOURS],
+        [*TOKYO[:3], *HOURS[3:].tz_localize("UTC")],
+    ],
+)
+def test_plot_timeline__refuses_other_times_with_a_remedy_that_works(time, ax):
+    with pytest.raises(ValueError, match=r"with pandas.to_datetime\(time, utc=True\)"):
+        lpe_dask.plot_timeline(P_VALUES, time, ax=ax)
+
+    lpe_dask.plot_timeline(P_VALUES, pd.to_datetime(time, utc=True), ax=ax)
+    assert ax.get_xlabel() == "time (UTC)"
 
 
 def test_plot_timeline__takes_numbers_in_any_order(ax):
