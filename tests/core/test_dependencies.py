@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections import Counter
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -63,6 +64,15 @@ def test_bounds__have_the_form_that_make_test_oldest_reads():
     form = re.search(r"grep -oE '\"(.*?)\"'", (ROOT / "Makefile").read_text())[1]
 
     assert not [bound for bound in bounds if not re.fullmatch(form, bound)]
+
+
+def test_bounds__are_one_for_each_package():
+    """Constraints of make test-oldest would contradict each other."""
+    groups = [PROJECT["dependencies"], *EXTRAS.values()]
+    bounds = {bound for group in groups for bound in group if "lpe-dask" not in bound}
+    names = Counter(re.match(r"[\w-]+", bound)[0] for bound in bounds)
+
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_bounds__are_one_for_the_two_halves_of_dask():
