@@ -156,7 +156,7 @@ $(SITE): $(INSTALLED)
 # pip refuses, and does not quietly take a later version, as resolvers to the lowest one do.
 $(OLDEST)/.ready: pyproject.toml
 	$(OLDEST_PYTHON) -m venv --clear $(OLDEST)
-	grep -oE '"[A-Za-z0-9-]+(\[[a-z,]+\])?>=[0-9.]+"' pyproject.toml | tr -d '"' | \
+	grep -oE '"[A-Za-z0-9-]+(\[[a-z0-9,]+\])?>=[0-9.]+"' pyproject.toml | tr -d '"' | \
 		sed -E 's/(\[.*\])?>=/==/' > $(OLDEST)/bounds.txt
 	PIP_CONSTRAINT=$(OLDEST)/bounds.txt \
 		$(OLDEST)/bin/python -m pip install --quiet --editable ".[test]"
