@@ -105,7 +105,8 @@ def _checked_table(reasons: Any) -> pd.DataFrame:
         )
     keys = [reasons["part"], reasons["row"]] if "part" in reasons else [reasons.index]
     table = reasons[_NEEDED].reset_index(drop=True)
-    table["row"] = pd.MultiIndex.from_arrays(keys).factorize()[0]
+    by = [key.to_numpy() for key in keys]
+    table["row"] = table.groupby(by, sort=False, dropna=False).ngroup()
     n_statistics = table.groupby("row")["statistic"].nunique(dropna=False)
     if table.duplicated(["row", "column"]).any() or (n_statistics > 1).any():
         raise ValueError(

@@ -156,7 +156,7 @@ REASONS = pd.DataFrame(
         ("timeline", [ROC], {"is_flagged": [1, 2]}, "is_flagged contains 2"),
         ("timeline", [ROC], {"is_flagged": [1]}, r"is_flagged has the shape \(1,\)"),
         ("timeline", [ROC, [1]], {}, r"time has the shape \(1,\), and p_values \(2,\)"),
-        ("timeline", [ROC, ["a", "b"]], {}, r"type str; .* with pandas.to_datetime"),
+        ("timeline", [ROC, ["a", "b"]], {}, "type (str|object); .* pandas.to_datetime"),
         ("timeline", [ROC, [True, False]], {}, "time has the type bool"),
         ("timeline", [ROC, pd.to_datetime(["2026-11-20", None])], {}, "missing for 1 rows"),
         ("timeline", [ROC, [np.nan, 1.0]], {}, "missing for 1 rows that have a p-value"),
