@@ -63,8 +63,8 @@ else:
     table, label = made_up_connections(rng, 25_000, 5_000)
     is_past = pd.Series(rng.random(len(table)) < 0.5)
     print(f"made-up connections: {table.shape[1]} columns")
-nominal = table[is_past & (label == "normal")][:10_000]
-new = table[~is_past][:10_000]
+nominal = table[is_past & (label == "normal")][:5_000]
+new = table[~is_past][:5_000]
 is_attack = label[new.index] != "normal"
 print(
     f"{len(nominal)} nominal connections, {len(new)} new, {is_attack.sum()} of them attacks"
