@@ -76,7 +76,7 @@ def _section(name: str) -> dict[str, Any]:
 
 
 def _key(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return what pydantic says of a key as an editor may show it."""
+    """Return the schema of a key, in the form that an editor may show."""
     texts = {"description": f"{schema['title']}. It must be {schema['description']}."}
     examples = [tomllib.loads(f"example = {of}")["example"] for of in schema["examples"]]
     values = {of: value for of, value in schema.items() if of not in _OF_MESSAGES}
