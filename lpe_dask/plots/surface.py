@@ -29,7 +29,8 @@ def draw_surface(ax: Axes, model: LPE, box: tuple[Any, Any], resolution: int) ->
     if p_values.min() < model.offset_ <= p_values.max():
         look = {"colors": LEVEL["color"], "linewidths": LEVEL["linewidth"]}
         ax.contour(x, y, p_values, levels=[model.offset_], **look)
-    ax.plot([], [], label=f"p = alpha = {model.offset_:g}", **LEVEL)
+    name = "alpha" if model.confidence is None else "cut-off"  # which is below alpha
+    ax.plot([], [], label=f"p = {name} = {model.offset_:g}", **LEVEL)
     ax.set(xlim=x[[0, -1]], ylim=y[[0, -1]])
     return shades
 

@@ -101,3 +101,13 @@ def test_plot_level_set__shows_the_box_asked_for(model, ax):
     assert legend(ax) == ["p = alpha = 0.1"]
     assert (single.get_xlim(), single.get_ylim()) == ((-1, 1), (1, 3))  # a margin
     assert single.get_ylabel() == "feature 2"
+
+
+def test_plot_level_set__with_a_confidence_names_the_cut_off():
+    rows = np.random.default_rng(0).standard_normal((400, 2))
+    model = LPE(confidence=0.95, alpha=0.05, random_state=0).fit(rows)
+
+    ax = lpe_dask.plot_level_set(model, rows, resolution=9, ax=Figure().subplots())
+
+    assert legend(ax)[0] == f"p = cut-off = {model.offset_:g}"
+    assert model.offset_ < 0.05

@@ -135,3 +135,22 @@ def test_plot_reasons__has_room_for_negative_shares(reasons, ax):
     lpe_dask.plot_reasons(reasons.assign(share=-reasons["share"]), top=2, ax=ax)
 
     assert ax.get_xlim()[0] < min(bars(ax).values()) < 0
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pd.MultiIndex.from_tuples([("x", 1), ("x", 2), ("y", 1)]),
+        pd.Index(["a", 1, None], dtype=object),
+        pd.date_range("2026-11-20", periods=3, tz="Europe/Berlin"),
+    ],
+    ids=["levels", "mixed", "times"],
+)
+def test_plot_reasons__counts_rows_by_any_labels(labels, ax):
+    rng = np.random.default_rng(0)
+    model = LPE().fit(rng.random((200, 3)))
+    rows = pd.DataFrame(rng.random((3, 3)) + 1, index=labels)
+
+    lpe_dask.plot_reasons(model.explain(rows), ax=ax)
+
+    assert legend(ax)[-1] == "mean share of 3 rows"
